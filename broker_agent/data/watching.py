@@ -40,7 +40,8 @@ class _Log:
     def __init__(self, ends: Ends) -> None:
         self.ends = ends
         self.watched = False
-        self.waiters: set[asyncio.Future[None]] = set()
+        # In the order in which they came, in which they are woken.
+        self.waiters: dict[asyncio.Future[None], None] = {}
 
 
 class Watcher:
@@ -72,7 +73,7 @@ class Watcher:
                 break
             if log is None:
                 log = self._logs[number] = _Log(ends)
-            log.waiters.add(moved)
+            log.waiters[moved] = None
         self._watch()
         try:
             async with asyncio.timeout(seconds):
@@ -99,7 +100,7 @@ class Watcher:
     def _leave(self, number: int, waiter: asyncio.Future[None]) -> None:
         log = self._logs.get(number)
         if log is not None:
-            log.waiters.discard(waiter)
+            log.waiters.pop(waiter, None)
             if not log.waiters:
                 del self._logs[number]
 

@@ -83,6 +83,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_agent import AGENT_BUGS
     from tests.mutants.planted_bounds import BOUND_BUGS
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
+    from tests.mutants.planted_data import DATA_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
     from tests.mutants.planted_listeners import LISTENER_BUGS
     from tests.mutants.planted_membership import MEMBERSHIP_BUGS
@@ -99,4 +100,13 @@ def catalogue() -> Sequence[Planted]:
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
     processes = (*NODE_BUGS, *FOUNDING_BUGS, *SUCCESSION_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *PROCESS_BUGS, *BOUND_BUGS)
-    return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes, *SECURITY_BUGS)
+    return (
+        *CONSENSUS_BUGS,
+        *SLOW_DISK_BUGS,
+        *MEMBERSHIP_BUGS,
+        *STORAGE_BUGS,
+        *ids,
+        *processes,
+        *SECURITY_BUGS,
+        *DATA_BUGS,
+    )

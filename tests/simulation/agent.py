@@ -24,6 +24,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse, TransactionalInitRequest
 from tests.simulation.agent_transport import PRODUCER, AgentTransport
+from tests.simulation.data_agent import STORE_ID, AgentData
 from tests.simulation.history import AgentClaims, Operation
 from tests.simulation.loop import SimLoop
 from tests.simulation.member import base_url
@@ -70,8 +71,13 @@ class Agent:
             kafka=HostPort(f"agent-{broker_id}", 9092),
             heartbeat_seconds=HEARTBEAT_SECONDS,
             boot_clock=self._loop.time,
+            store_id=None if cluster.data is None else STORE_ID,
         )
-        if cluster.transactional.ids and rng.random() < cluster.transactional.old_agents:
+        self.data: AgentData | None = None
+        if cluster.data is not None:
+            data_rng = cluster.world.stream(f"data-{broker_id}-{incarnation}")
+            self.data = AgentData(cluster.data.store, self._loop, self._agent, data_rng)
+        if cluster.transactional.ids and cluster.data is None and rng.random() < cluster.transactional.old_agents:
             # One of the build before does not look at what it is told, and sends candidates for ever.
             self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]
             self._agent.session.meet = lambda founding_id, succession: None  # type: ignore[method-assign]
@@ -106,6 +112,13 @@ class Agent:
         """Whether it has no ID, and tells whoever wants one to come again."""
         reserve = self._agent.reserve
         return not reserve.remaining and reserve.refusal.retriable
+
+    def claim(self) -> int:
+        """An ID for a producer of its own; NO_ID if none is at hand, or the process is gone."""
+        if self._loop.is_closed() or (claimed := self._agent.reserve.claim()) == NO_ID:
+            return NO_ID
+        self.claims.claimed(claimed)
+        return claimed
 
     def start(self) -> None:
         """Register, then run."""

@@ -61,6 +61,7 @@ _RESPONSES: Final[Mapping[type, type]] = {
     requests.RegisterBroker: RegisterBrokerResponse,
 }
 
+_OF_LOGS: Final = ("/v1/objects/", "/v1/logs/", "/v1/topics/")
 _WANTS_IDS: Final = requests.AllocateProducerIds | requests.InitProducerId
 _Answer = asyncio.Future[tuple[int, bytes]]
 
@@ -142,8 +143,11 @@ def _deliver(answer: _Answer, response: HttpResponse | None) -> None:
         answer.set_result((response.status, response.body))
 
 
-def _request(path: str, body: bytes) -> requests.Request:
-    """What the controllers are to make of a call, by the book of their HTTP interface and not by its code."""
+def _request(path: str, body: bytes) -> requests.Request | None:
+    """What the controllers are to make of a call, by the book of their HTTP interface and not by its code.
+
+    None for those about partition logs, which are judged by what the logs hold.
+    """
     path, _, query = path.partition("?")
     if path == "/v1/producer-ids/allocate":
         allocate = msgspec.json.decode(body, type=AllocateProducerIdsRequest)
@@ -158,10 +162,14 @@ def _request(path: str, body: bytes) -> requests.Request:
         return requests.AddPartitionsToTxn(add.broker_id, add.broker_epoch, *producer, topics)
     if path == "/v1/transactions/end":
         return requests.EndTxn(*msgspec.structs.astuple(msgspec.json.decode(body, type=EndTxnRequest)))
+    if path.startswith(_OF_LOGS):
+        return None
     _, _, _, broker_id, verb = path.split("/")
     if verb == "register":
         register = msgspec.json.decode(body, type=RegisterBrokerRequest)
-        return requests.RegisterBroker(int(broker_id), register.incarnation_id, register.kafka, register.held)
+        return requests.RegisterBroker(
+            int(broker_id), register.incarnation_id, register.kafka, register.held, register.store_id
+        )
     assert verb == "heartbeat", f"no agent calls {path}"
     beat = msgspec.json.decode(body, type=BrokerHeartbeatRequest)
     return requests.BrokerHeartbeat(

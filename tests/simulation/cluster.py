@@ -24,6 +24,8 @@ from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import ATTEMPT, Client
+from tests.simulation.data_plane import DataPlane
+from tests.simulation.data_plane import draw as draw_data
 from tests.simulation.evidence import Witnesses
 from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
 from tests.simulation.expiry import draw as draw_crowding
@@ -83,6 +85,7 @@ class Result(msgspec.Struct):
     blocks_checked: int
     ids_checked: int
     transactional_answers_checked: int
+    batches_checked: int
     recovered_after_us: int
     old_blocks_checked: int
     leaders_lost: Counter[str]
@@ -96,8 +99,9 @@ class Cluster:
     def __init__(self, seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> None:
         self.world = World(seed, trace)
         self.rng = self.world.stream("cluster")
+        load = draw_data(self.world.stream("data-load"))
         self.migrating: Migrating = draw_migrating(self.world.stream("migrating"))
-        self.swarm: Swarm = self._swarm()
+        self.swarm: Swarm = self._swarm(newest=load.newest)
         self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
         self.crowding: Crowding = draw_crowding(self.world.stream("crowding"), self.transactional)
         self.written: list[Written] = []
@@ -116,6 +120,7 @@ class Cluster:
         clocks = zip(machines, self.swarm.clock_rates, strict=True)
         self.members = {node: Member(self, node, rate) for node, rate in clocks}
         self.network.members = self.members
+        self.data = DataPlane(self, load) if load.partitions else None
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
         self.gone: list[Agent] = []
@@ -138,8 +143,10 @@ class Cluster:
         self.recovered_after = 0
         self.transactional_answers = 0
 
-    def _swarm(self) -> Swarm:
+    def _swarm(self, *, newest: bool) -> Swarm:
         swarm, migrating = draw(self.world.stream("swarm")), self.migrating
+        if newest:
+            swarm = replace(swarm, first_build=LATEST)
         swarm = replace(swarm, weights=swarm.weights | draw_mistrusted(self.world.stream("mistrusted")))
         swarm = replace(swarm, weights=swarm.weights | draw_slow_disks(self.world.stream("slow-disk-faults")))
         if not migrating.present:
@@ -212,6 +219,8 @@ class Cluster:
         for agent in self.agents:
             agent.start()
         self.producers.start()
+        if self.data is not None:
+            self.data.start()
         self.world.at(50 * MILLISECOND, self._look)
         self.world.at(self.rng.randrange(10 * SECOND), self._replace_agent)
         self.nemesis.start()
@@ -231,6 +240,8 @@ class Cluster:
         self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
         self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
         self.crowd.check()
+        if self.data is not None:
+            self.data.finish()
         if self.may_allocate() and self.floors.plenty_left():
             self.full_disks.check()
             SlowDisks(self).run()
@@ -272,6 +283,7 @@ class Cluster:
                 last - first + 1 for agent in (*self.agents, *self.gone) for first, last in agent.claims.runs
             ),
             transactional_answers_checked=self.transactional_answers,
+            batches_checked=0 if self.data is None else self.data.checked,
             recovered_after_us=self.recovered_after,
             old_blocks_checked=len(self.migration.blocks_of_brokers),
             leaders_lost=self.kill_points.lost,
@@ -312,6 +324,8 @@ class Cluster:
         self.world.note("all faults end")
         self.world.phase = "healed"
         self.healed = True
+        if self.data is not None:
+            self.data.store.healed = True
         self.nemesis.stop()
         if self.migration.finalized:
             self.zookeeper.switch_off()

@@ -59,6 +59,17 @@ OTHERS: Final = frozenset(
         "epoch_guessed",
         "evidence_forged",
         "registration_copied",
+        # The data plane.
+        "id_of_nobody",
+        "produce_answer_lost",
+        "put_outlives_its_agent",
+        "sent_before_it_joined",
+        "store_answer_lost",
+        "store_failed",
+        "store_late",
+        "store_pause",
+        "store_slow",
+        "zombie_writes_on",
         # Callers.
         "crowd_finds_no_room",
         "crowd_gone",

@@ -60,6 +60,8 @@ def _observe_applied(process: Process) -> None:
             cluster.kill_points.applied(process, decode_batch(entry.data))
         apply(entry)
         process.member.monitor.applied(process, entry)
+        if cluster.data is not None:
+            cluster.data.monitor.applied(process, entry)
         bounds.applied(entry)
 
     driver._apply = observed  # type: ignore[method-assign]

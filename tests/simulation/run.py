@@ -54,6 +54,7 @@ class Report(msgspec.Struct):
     blocks_checked: int = 0
     ids_checked: int = 0
     transactional_answers_checked: int = 0
+    batches_checked: int = 0
     old_broker_blocks_checked: int = 0
     recovery_p50_ms: float = 0.0
     recovery_p99_ms: float = 0.0
@@ -134,6 +135,7 @@ class Totals:
         report.blocks_checked += result.blocks_checked
         report.ids_checked += result.ids_checked
         report.transactional_answers_checked += result.transactional_answers_checked
+        report.batches_checked += result.batches_checked
         report.old_broker_blocks_checked += result.old_blocks_checked
         self._faults.update(result.faults)
         self._lost.update(result.leaders_lost)

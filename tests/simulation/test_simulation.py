@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.simulation.cluster import Cluster, Result, simulate
+from tests.simulation.data_plane import draw as draw_data
 from tests.simulation.kill_points import CLAIM_POINTS, POINTS
 from tests.simulation.kinds import KINDS, RAREST, THROWN, check_kinds
 from tests.simulation.nemesis import Nemesis
@@ -37,6 +38,7 @@ DRAWN_SEEDS = range(1, 301)
 CONTROL_SEEDS = range(1, 101)
 
 TRANSACTIONAL = [seed for seed in DRAWN_SEEDS if draw(World(seed).stream("transactional")).ids]
+WITH_DATA = [seed for seed in DRAWN_SEEDS if draw_data(World(seed).stream("data-load")).partitions]
 MIGRATING = [seed for seed in DRAWN_SEEDS if draw_migrating(World(seed).stream("migrating")).present]
 
 
@@ -58,8 +60,8 @@ def run_good(seeds: Iterable[int]) -> dict[int, Result]:
 
 @pytest.fixture(scope="module")
 def known() -> dict[int, Result]:
-    """The known seeds, with them the first with transactional producers and with ZooKeeper, each run once."""
-    return run_good(sorted({*KNOWN_SEEDS, *RARE_SEEDS, *TRANSACTIONAL[:10], *MIGRATING[:14]}))
+    """The known seeds, with them the first with transactional producers, ZooKeeper and data, each run once."""
+    return run_good(sorted({*KNOWN_SEEDS, *RARE_SEEDS, *TRANSACTIONAL[:10], *MIGRATING[:14], *WITH_DATA[:6]}))
 
 
 def test_a_seed_leaves_nothing_behind() -> None:

@@ -1,0 +1,98 @@
+"""The data plane of one simulated agent: its room as it ships, asked past the wire of Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pidkeeper.broker_agent.agent import Agent as ShippedAgent
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY
+from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchRequest
+from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.log_messages import CreateTopicRequest
+from tests.simulation.loop import SimLoop
+from tests.simulation.object_store import SimStore, StorePort
+
+if TYPE_CHECKING:
+    from tests.simulation.sent_batches import Sent
+
+STORE_ID: Final = uuid.UUID(int=0x5E11)
+LARGEST: Final = 4096
+"""Bytes of a batch. Those of the simulation have some hundred."""
+
+Produced = Callable[[int, int], None]
+"""Kafka's code, and the base offset beside 0."""
+Fetched = Callable[[int, Sequence[FetchedTopic]], None]
+
+
+class AgentData:
+    """What clients of the data plane ask of one process. What it is asked ends with it, without an answer."""
+
+    def __init__(self, store: SimStore, loop: SimLoop, agent: ShippedAgent, rng: random.Random) -> None:
+        self._loop = loop
+        self._agent = agent
+        settings = DataSettings(
+            store="simulated",
+            linger_ms=rng.choice((0, 5, 50)),
+            max_object_bytes=rng.choice((LARGEST, 1 << 20)),
+            max_message_bytes=LARGEST,
+            recent_bytes=rng.choice((0, 2_000, 1 << 20)),
+        )
+        port = StorePort(store, loop)
+        self.room = DataRoom(settings, port, agent.client, agent.session, agent.directory, rng)
+
+    def produce(self, sent: Sent, data: bytes, transactional_id: str | None, timeout_ms: int, done: Produced) -> None:
+        """Append one batch. Those that are asked for one after another are on one connection, in that order."""
+        topic = TopicRecords(sent.topic, [PartitionRecords(sent.partition, memoryview(data))])
+        request = ProduceRequest(transactional_id, -1, timeout_ms, [topic])
+
+        async def ask() -> None:
+            answer = await self.room.producer.produce(request, ANYBODY)
+            (one,) = answer[0].partitions
+            done(one.error_code, one.base_offset)
+
+        self._run(ask())
+
+    def fetch(self, request: FetchRequest, done: Fetched) -> None:
+        """Read."""
+
+        def encode(code: int, topics: Sequence[FetchedTopic]) -> bytes:
+            done(code, topics)
+            return b""
+
+        async def ask() -> None:
+            await self.room.fetcher.fetch(request, ANYBODY, encode)
+
+        self._run(ask())
+
+    def create_topic(self, topic_id: uuid.UUID, name: str, partitions: int) -> None:
+        """Have a topic created, unless it is there. No answer is waited for: whoever asks looks at the log."""
+        session = self._agent.session
+        request = CreateTopicRequest(
+            topic_id, name, partitions, broker_id=session.broker_id, broker_epoch=session.broker_epoch
+        )
+
+        async def ask() -> None:
+            with contextlib.suppress(RequestError):
+                await self._agent.client.create_topic(request)
+
+        self._run(ask())
+
+    def _run(self, asking: Coroutine[Any, Any, None]) -> None:
+        if self._loop.is_closed():
+            asking.close()
+            return
+        self._loop.create_task(asking).add_done_callback(_check)
+
+
+def _check(task: asyncio.Task[None]) -> None:
+    """A failure of the product is one of the loop: whoever asked would wait for ever."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

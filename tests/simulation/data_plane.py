@@ -1,0 +1,218 @@
+"""The data plane of one seed: the store, a topic, those who write and read it, and what must have come of it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from tests.simulation.agent import Agent
+from tests.simulation.appending import Appender
+from tests.simulation.appending_transactions import FIRST, Transaction, TransactionalAppender
+from tests.simulation.consumer import Consumer
+from tests.simulation.log_invariants import LogMonitor
+from tests.simulation.log_model import ModelLog
+from tests.simulation.object_store import SimStore, StoreFaults, draw_faults
+from tests.simulation.sent_batches import Batches, Sent, Triple
+from tests.simulation.world import MILLISECOND, SECOND, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+SHARE: Final = 0.12
+"""Of the seeds, which have data."""
+
+TOPIC: Final = "data"
+SETTLING: Final = 40 * SECOND
+"""Until all producers know what became of their batches, and all transactions have ended: four rounds of 7 s, and the
+longest transaction."""
+
+READING: Final = 30 * SECOND
+MAX_RECORDS: Final = 3
+
+
+class DataLoad(msgspec.Struct, frozen=True):
+    """Of one seed; times in microseconds. `plain`, `idempotent` and `transactional`: producers, and ids of the last.
+
+    `partitions`: 0 for no data. `strangers`: share of a plain producer's batches with an id that nobody was given.
+    `lost`: of the answers to producers. `newest`: the quorum begins with the newest build, whatever else was drawn.
+    """
+
+    partitions: int
+    plain: int
+    idempotent: int
+    transactional: int
+    think_time: int
+    instance_time: int
+    timeouts_ms: tuple[int, ...]
+    strangers: float
+    lost: float
+    newest: bool
+    faults: StoreFaults
+
+
+def draw(rng: random.Random) -> DataLoad:
+    """The load of one seed."""
+    present = rng.random() < SHARE
+    return DataLoad(
+        partitions=rng.choice((1, 2, 4)) if present else 0,
+        plain=rng.randint(1, 4),
+        idempotent=rng.randint(1, 4),
+        transactional=rng.choice((0, 1, 2)) if rng.random() < 0.7 else 3,
+        think_time=rng.choice((200, 500, 1_500)) * MILLISECOND,
+        instance_time=rng.choice((5, 15, 40)) * SECOND,
+        timeouts_ms=rng.choice(((5_000,), (800, 5_000))),
+        strangers=rng.choice((0.0, 0.05, 0.3)),
+        lost=rng.choice((0.0, 0.02, 0.1)),
+        newest=present and rng.random() < 0.8,
+        faults=draw_faults(rng),
+    )
+
+
+Answered = Callable[[int, int, int], None]
+"""The place of a batch, Kafka's code, and the base offset."""
+
+
+class DataPlane:
+    """Everything of a seed that has to do with partition logs."""
+
+    topic = TOPIC
+
+    def __init__(self, cluster: Cluster, load: DataLoad) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.load = load
+        self.rng = self.world.stream("data")
+        self.draining = self.closed = False
+        self.batches = Batches()
+        self.transactions: list[Transaction] = []
+        self.store = SimStore(self.world, load.faults)
+        self.monitor = LogMonitor(self.store, self.batches)
+        self.checked = 0
+        self._appenders: list[Appender | TransactionalAppender] = []
+        self._consumers: list[Consumer] = []
+        self._instances = 0
+        self._topic_id = uuid.UUID(int=self.rng.getrandbits(128))
+
+    # What producers and consumers ask.
+
+    def any_agent(self) -> Agent | None:
+        """One that is registered; sometimes one that has lost its place."""
+        cluster = self.cluster
+        agents = [one for one in (*cluster.agents, *cluster.gone[-1:]) if one.broker_epoch is not None]
+        return self.rng.choice(agents) if agents else None
+
+    def log(self, partition: int) -> ModelLog | None:
+        """The log of a partition, once there is one."""
+        return self.monitor.model.log_of(TOPIC, partition)
+
+    def make(self, name: str, partition: int, transaction: int = -1) -> Sent:
+        """A new batch."""
+        return self.batches.make(name, TOPIC, partition, self.rng.randint(1, MAX_RECORDS), transaction)
+
+    def produce(
+        self,
+        agent: Agent,
+        sent: Sent,
+        triple: Triple,
+        transactional_id: str | None,
+        timeout_ms: int,
+        place: int,
+        answered: Answered,
+    ) -> None:
+        """Send a batch; its answer may be lost."""
+
+        def done(code: int, offset: int) -> None:
+            if not self.draining and self.rng.random() < self.load.lost:
+                self.world.fault("produce_answer_lost")
+                return
+            answered(place, code, offset)
+
+        assert agent.data is not None, "every agent has data"
+        agent.data.produce(sent, self.batches.encode(sent, triple), transactional_id, timeout_ms, done)
+
+    # The run.
+
+    def start(self) -> None:
+        """Create the topic, and begin to write and read."""
+        load = self.load
+        self.store.start()
+        self._appenders += [Appender(self, f"plain-{one}", idempotent=False) for one in range(load.plain)]
+        self._appenders += [Appender(self, f"idempotent-{one}", idempotent=True) for one in range(load.idempotent)]
+        self.world.at(self.rng.randrange(SECOND), self._create)
+        for appender in self._appenders:
+            self.world.at(self.rng.randrange(3 * SECOND), appender.act)
+        for number in range(load.transactional):
+            self.world.at(self.rng.randrange(3 * SECOND), self._start_instance, f"data-tx-{number}")
+        self._consume()
+
+    def finish(self) -> None:
+        """Once all faults have ended: settle everything, read everything, and check. Raises Violation."""
+        self.draining = True
+        self.world.run(self.world.now + SETTLING, self._settled)
+        if not self._settled():
+            busy = [one.name for one in self._appenders if one.busy]
+            raise Violation("data-unsettled", f"{busy} wait, {self.monitor.model.ends()} in {SETTLING // SECOND} s")
+        self._consume()
+        self.world.run(self.world.now + READING, self._read)
+        if not self._read():
+            left = [(one.isolation.name, one.partition, one.offset) for one in self._consumers if not one.at_the_end]
+            raise Violation("unread", f"{left} of {self.monitor.model.ends()}")
+        self.closed = True
+        self.monitor.check_store()
+        for sent in self.batches:
+            if sent.acknowledged is not None and not sent.offsets:
+                raise Violation("acknowledged-lost", f"{sent} was said to be at {sent.acknowledged}")
+            self.checked += sent.acknowledged is not None
+        self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        """What a producer was told of its transaction is so of each of its batches."""
+        outcomes = {row.covered: row.committed for log in self.monitor.model.logs.values() for row in log.rows}
+        for transaction in self.transactions:
+            for sent in transaction.batches:
+                found = {outcomes[form] for form in sent.forms if form in outcomes}
+                if transaction.committed is not None and not found <= {transaction.committed}:
+                    raise Violation("transaction-outcome", f"{sent}: told {transaction.committed}, it is {found}")
+                if transaction.committed and not found:
+                    raise Violation("transaction-outcome", f"{sent} is missing in a transaction that was committed")
+
+    def _create(self) -> None:
+        agent = self.any_agent()
+        if self.log(0) is None and not self.draining:
+            if agent is not None and agent.data is not None:
+                agent.data.create_topic(self._topic_id, TOPIC, self.load.partitions)
+            self.world.at(SECOND, self._create)
+
+    def _start_instance(self, name: str) -> None:
+        if self.draining:
+            return
+        life = int(self.load.instance_time * self.rng.choice((0.5, 1.0, 3.0)))
+        self._instances += 1
+        instance = TransactionalAppender(
+            self, name, FIRST + self._instances, self.rng.choice(self.load.timeouts_ms), life
+        )
+        self._appenders.append(instance)
+        instance.act()
+        self.world.at(int(self.load.instance_time * (0.3 + self.rng.random())), self._start_instance, name)
+
+    def _consume(self) -> None:
+        self._consumers = [
+            Consumer(self, partition, isolation)
+            for partition in range(self.load.partitions)
+            for isolation in IsolationLevel
+        ]
+        for consumer in self._consumers:
+            self.world.at(self.rng.randrange(100 * MILLISECOND), consumer.act)
+
+    def _settled(self) -> bool:
+        leader = self.cluster.leader()
+        open_logs = any(log.open for log in self.monitor.model.logs.values())
+        return not open_logs and leader is not None and not any(one.busy for one in self._appenders)
+
+    def _read(self) -> bool:
+        return all(one.at_the_end for one in self._consumers)
