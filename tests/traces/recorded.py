@@ -31,8 +31,8 @@ class ClusterWithout(Cluster):
         self._without = without
         super().__init__(seed)
 
-    def _swarm(self) -> Swarm:
-        swarm = super()._swarm()
+    def _swarm(self, *, newest: bool) -> Swarm:
+        swarm = super()._swarm(newest=newest)
         return replace(swarm, weights={kind: rate for kind, rate in swarm.weights.items() if kind not in self._without})
 
 

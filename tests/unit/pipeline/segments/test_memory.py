@@ -29,7 +29,7 @@ HOUR_MS: Final = 3_600_000
 CHECKS: Final = (*conclude.CHECKS, "files")
 P: Final = 17
 SEEDS: Final = int(os.environ.get("PIDKEEPER_SEEDS", "1"))
-ROUNDS: Final = 6
+ROUNDS: Final = 4
 
 
 class Disk:
