@@ -113,6 +113,11 @@ class Agent:
         reserve = self._agent.reserve
         return not reserve.remaining and reserve.refusal.retriable
 
+    @property
+    def alive(self) -> bool:
+        """Whether anybody listens there."""
+        return not self._loop.is_closed()
+
     def claim(self) -> int:
         """An ID for a producer of its own; NO_ID if none is at hand, or the process is gone."""
         if self._loop.is_closed() or (claimed := self._agent.reserve.claim()) == NO_ID:

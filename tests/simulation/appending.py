@@ -24,7 +24,9 @@ IN_FLIGHT: Final = 5
 ROUNDS: Final = 4
 """How often a batch is sent at most."""
 
-TIMEOUTS_MS: Final = (1_000, 2_500, 6_000)
+TIMEOUTS_MS: Final = (1_500, 6_000, 15_000)
+"""The last two outlive a call to the quorum, which an agent then makes again."""
+
 PATIENCE: Final = SECOND
 """Beyond the time of a request, for an answer that may not come: agents die."""
 
@@ -44,7 +46,7 @@ AGAIN: Final = OPEN | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.kafka_code,
 }
 STRANGE_EPOCH: Final = 7
-STRANGE_IDS: Final = 500
+STRANGE_IDS: Final = 200
 """So far above all that were given are those of a stranger: some of them are given to others soon."""
 
 LAST_EPOCH: Final = 3
@@ -133,7 +135,7 @@ class Delivery:
         if code == 0:
             if sent.acknowledged is None:
                 sent.acknowledged = offset
-            self.plane.monitor.acknowledged(sent, offset)
+            self.plane.acknowledged(sent, offset)
         elif code in OPEN:
             self.doubtful.add(sent)
 

@@ -42,9 +42,10 @@ Told = Callable[[Any, RequestError | None], None]
 
 
 class Transaction:
-    """One of a producer. `committed`: as it was told; None if that is not known."""
+    """One of a producer. `first`: of its pair. `committed`: as it was told; None if that is not known."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, first: bool) -> None:
+        self.first = first
         self.batches: list[Sent] = []
         self.committed: bool | None = None
 
@@ -62,7 +63,8 @@ class TransactionalAppender:
         self._pair: Pair = NOBODY
         self._next: dict[int, int] = {}
         self._left: list[int] = []
-        self._transaction = Transaction()
+        self._transaction = Transaction(first=False)
+        self._ended = 0
         self._zombie = 0
         self._asked = 0
 
@@ -76,7 +78,7 @@ class TransactionalAppender:
         if self._pair == NOBODY:
             self._initialise()
             return
-        self._transaction = Transaction()
+        self._transaction = Transaction(first=not self._ended)
         plane.transactions.append(self._transaction)
         partitions = plane.load.partitions
         self._left = plane.rng.sample(range(partitions), min(partitions, plane.rng.choice((1, 1, 2))))
@@ -90,6 +92,7 @@ class TransactionalAppender:
     def _initialised(self, answer: Any, error: RequestError | None) -> None:
         if error is None:
             self._pair, self._next = (answer.producer_id, answer.producer_epoch), {}
+            self._ended = 0
             self._rest()
         elif error.code in _FENCED:
             self._fenced()
@@ -145,6 +148,7 @@ class TransactionalAppender:
 
     def _end(self, *, committed: bool) -> None:
         transaction = self._transaction
+        self._ended += 1
 
         def ended(answer: Any, error: RequestError | None) -> None:
             if error is None:
@@ -168,7 +172,7 @@ class TransactionalAppender:
             return
         self.plane.world.fault("zombie_writes_on")
         self._left = []
-        self._transaction = Transaction()
+        self._transaction = Transaction(first=False)
         self.plane.world.at(
             self.plane.rng.randrange(SECOND), self._send, self.plane.rng.randrange(self.plane.load.partitions)
         )

@@ -42,9 +42,10 @@ class ClientLink:
         self._cluster = cluster
         self._world = cluster.world
         self._rng = rng
-        transactional = cluster.transactional
+        transactional, data = cluster.transactional, cluster.data
         self._lost = cluster.swarm.drop / 2
-        self._late = max(self._lost, transactional.late if transactional.ids else 0.0)
+        late = max(transactional.late if transactional.ids else 0.0, data.load.late if data is not None else 0.0)
+        self._late = max(self._lost, late)
 
     def ask(self, node: int, operation: Operation, answered: Answered) -> None:
         """Put an operation to a member.

@@ -12,6 +12,7 @@ from unittest.mock import patch
 import msgspec
 from msgspec.structs import replace
 
+from pidkeeper.broker_agent.data import gathering, writing
 from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
@@ -24,6 +25,7 @@ from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import ATTEMPT, Client
+from tests.simulation.data_agent import Complaints
 from tests.simulation.data_plane import DataPlane
 from tests.simulation.data_plane import draw as draw_data
 from tests.simulation.evidence import Witnesses
@@ -475,6 +477,8 @@ def run_to_end(cluster: Cluster) -> Result:
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
             patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
             patch.object(storage_worker, "logger", Lines()),
+            patch.object(gathering, "_log", Complaints()),
+            patch.object(writing, "_log", Complaints()),
             bounds(cluster.crowding),
         ):
             return cluster.run()

@@ -19,6 +19,7 @@ from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_messages import CreateTopicRequest
 from tests.simulation.loop import SimLoop
 from tests.simulation.object_store import SimStore, StorePort
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.sent_batches import Sent
@@ -30,6 +31,19 @@ LARGEST: Final = 4096
 Produced = Callable[[int, int], None]
 """Kafka's code, and the base offset beside 0."""
 Fetched = Callable[[int, Sequence[FetchedTopic]], None]
+
+
+class Complaints:
+    """In the place of the log of those who carry objects: where they complain, the product is at odds with itself."""
+
+    def debug(self, text: str, *args: object) -> None:
+        """Of what may happen."""
+
+    def error(self, text: str, *args: object) -> None:
+        """Of what may not."""
+        raise Violation("agent-complains", text % args)
+
+    exception = error
 
 
 class AgentData:

@@ -52,7 +52,7 @@ def draw_faults(rng: random.Random) -> StoreFaults:
         slow=rng.choice((0.0, 0.02, 0.1)),
         failing=rng.choice((0.0, 0.02, 0.2)),
         lost=rng.choice((0.0, 0.02, 0.1)),
-        late=rng.choice((0.0, 0.0, 0.02, 0.1)),
+        late=rng.choice((0.0, 0.02, 0.1)),
         pauses=rng.choice((0, 0, 10, 20)) * SECOND,
     )
 

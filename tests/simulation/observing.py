@@ -60,7 +60,7 @@ def _observe_applied(process: Process) -> None:
             cluster.kill_points.applied(process, decode_batch(entry.data))
         apply(entry)
         process.member.monitor.applied(process, entry)
-        if cluster.data is not None:
+        if cluster.data is not None and not cluster.data.closed:
             cluster.data.monitor.applied(process, entry)
         bounds.applied(entry)
 
