@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
+import aiohttp
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from tests.support.agent_process import agent_process
@@ -17,13 +19,17 @@ async def test_records_survive_the_agent_that_took_them(tmp_path: Path) -> None:
         quorum.keep_logs(LogLeader())
         settings = {"controllers": ",".join(quorum.urls), "data__store": tmp_path / "store"}
         async with agent_process(broker_id=3, **settings) as agent:
-            kafka = (await agent.ready()).kafka
-            producer = AIOKafkaProducer(bootstrap_servers=kafka, enable_idempotence=True, linger_ms=2)
+            running = await agent.ready()
+            producer = AIOKafkaProducer(bootstrap_servers=running.kafka, enable_idempotence=True, linger_ms=2)
             await producer.start()
             async with asyncio.timeout(20):
                 sent = [await producer.send("t", b"%d" % number) for number in range(100)]
                 assert [(await one).offset for one in sent] == list(range(100))
             await producer.stop()
+            async with aiohttp.ClientSession(running.http) as http:
+                assert "[+]store ok" in await (await http.get("/readyz?verbose")).text()
+                shown = await (await http.get("/metrics")).text()
+            assert re.search(r"^pidkeeper_agent_data_received_bytes_total [1-9]", shown, re.MULTILINE)
             assert await agent.stop() == 0
             assert not [line for line in agent.log if "CRITICAL" in line or "ERROR" in line or "WARNING" in line]
         quorum.leader = quorum.members[1]
