@@ -1,4 +1,4 @@
-"""The official Java client in a process of its own; java/TransactionalWitness.java says what it understands."""
+"""The official Java client in a process of its own; the sources in java/ say what each witness understands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 JARS: Final = REPOSITORY / ".tools" / "java"
-SOURCE: Final = Path(__file__).with_name("java") / "TransactionalWitness.java"
+SOURCES: Final = Path(__file__).with_name("java")
+CODECS: Final = ("lz4-java", "snappy-java", "zstd-jni")
+"""What the client compresses with beyond gzip: jars that come with the broker."""
 
 JVM_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m")
 """Few threads and little memory: it shares the machine with the cluster."""
@@ -37,6 +39,11 @@ def why_no_java() -> str | None:
     if not list(JARS.glob("kafka-clients-*.jar")):
         return "the Java client of Kafka is not in .tools/java; tools/fetch-java-client gets it with Maven"
     return None
+
+
+def codec_jars() -> list[Path]:
+    """The jars of CODECS; fewer where the broker's are not there."""
+    return [jar for name in CODECS for jar in (REPOSITORY / ".tools" / "kafka").glob(f"{name}-*.jar")]
 
 
 class JavaProcess:
@@ -76,31 +83,32 @@ class JavaProcess:
 
 
 @contextlib.contextmanager
-def java_process(directory: Path) -> Iterator[JavaProcess]:
-    """Compile the witness into `directory`, start it, and kill it at the end."""
+def java_process(directory: Path, witness: str = "TransactionalWitness") -> Iterator[JavaProcess]:
+    """Compile the `witness` into `directory`, start it, and kill it at the end."""
     compiled = subprocess.run(
-        ["javac", "-Xlint:all", "-Werror", "-cp", f"{JARS}/*", "-d", str(directory), str(SOURCE)],
+        ["javac", "-Xlint:all", "-Werror", "-cp", f"{JARS}/*", "-d", str(directory), str(SOURCES / f"{witness}.java")],
         capture_output=True,
         text=True,
         timeout=COMPILE_SECONDS,
         check=False,
     )
     assert compiled.returncode == 0, compiled.stderr
+    classes = os.pathsep.join((f"{JARS}/*", *map(str, codec_jars()), str(directory)))
     with (directory / "stderr.log").open("wb") as log:
         process = subprocess.Popen(
-            ["java", *JVM_OPTIONS, "-cp", os.pathsep.join((f"{JARS}/*", str(directory))), "TransactionalWitness"],
+            ["java", *JVM_OPTIONS, "-cp", classes, witness],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
-    witness = JavaProcess(process)
+    started = JavaProcess(process)
     try:
-        yield witness
+        yield started
     finally:
         process.kill()
         process.wait()
-        witness._reader.join()
+        started._reader.join()
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):

@@ -57,8 +57,9 @@ def running_cluster(
     controller_options: dict[str, Any] | None = None,
     agent_options: dict[str, Any] | None = None,
     secure: bool = False,
+    data: bool = False,
 ) -> Iterator[LocalCluster]:
-    """A ready cluster on free ports. Whatever of it still runs at the end is killed."""
+    """A ready cluster on free ports, with `data` one that keeps records. Whatever still runs at the end is killed."""
     cluster = LocalCluster(
         directory,
         controllers=controllers,
@@ -66,6 +67,7 @@ def running_cluster(
         controller_options=CONTROLLER_OPTIONS | (controller_options or {}),
         agent_options=agent_options,
         secure=secure,
+        data=data,
     )
     try:
         bring_back(cluster)
