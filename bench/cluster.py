@@ -37,9 +37,18 @@ _FSYNCS: Final = re.compile(rb"^pidkeeper_raft_fsyncs_total ([0-9.e+]+)$", re.MU
 
 
 def raised_cluster(
-    kind: type[Cluster], directory: Path, *, agents: int, secure: bool = False, transport: str = "http"
+    kind: type[Cluster],
+    directory: Path,
+    *,
+    agents: int,
+    secure: bool = False,
+    transport: str = "http",
+    data: bool = False,
 ) -> Cluster:
-    """Three controllers on free ports, not started yet; `transport`: the protocol in which agents ask them."""
+    """Three controllers on free ports, not started yet; `transport`: the protocol in which agents ask them.
+
+    `data`: whether agents keep partition logs.
+    """
     return kind(
         directory,
         controllers=3,
@@ -47,6 +56,7 @@ def raised_cluster(
         secure=secure,
         controller_options=RAISED_OPTIONS,
         agent_options={"transport": transport},
+        data=data,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from bench.generate import BLOCK_IDS, BROKERS, FIRST_OFFSET, START_MS, STEP_MS, Workload, write_archive
+from bench.grown_logs import logs_written
 from pidkeeper.cli.local_cluster import READY_SECONDS, LocalCluster
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
@@ -41,6 +42,8 @@ WRITE_ENTRIES: Final = 1000
 
 POLL_SECONDS: Final = 0.02
 TIMEOUT_MS: Final = 60_000
+MAX_GROWN_PARTITIONS: Final = 1000
+"""So that a log has some hundred rows where all have as many as there may be."""
 
 
 def founded(cluster: LocalCluster) -> Path:
@@ -117,6 +120,16 @@ class GrownDirectory:
             transactions=[_transaction(number) for number in range(count)],
             own_ids=(),
         )
+
+    def add_partition_logs(self, producers: int, rows_each: int) -> None:
+        """A snapshot with a topic to which each of `producers` wrote `rows_each` batches."""
+        machine, partitions = self._machine, max(1, min(MAX_GROWN_PARTITIONS, producers))
+        entries = 0
+        next_id = machine.producer_ids.next_producer_id
+        for records in logs_written(machine.next_offset, next_id, producers, partitions, rows_each):
+            machine.replay(records)
+            entries += 1
+        self._restart(entries)
 
     def add_log(self, entries: int) -> None:
         """`entries` in the log behind what is there: a registration, then blocks for this broker, one in each."""

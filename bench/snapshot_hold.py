@@ -30,8 +30,12 @@ OFTEN: Final[dict[str, Any]] = RAISED_OPTIONS | {"snapshot_allocations": 100}
 """A snapshot of 200,000 ids takes longer than 100 allocations of one caller."""
 
 
+ROWS_A_PRODUCER: Final = 2
+"""A row for each batch."""
+
+
 class HoldPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`repetitions` of `seconds` with so many `transactional_ids`, and with none."""
+    """`repetitions` of `seconds` with so many `transactional_ids`, or of what else there is many, and with none."""
 
     transactional_ids: int
     seconds: float
@@ -45,6 +49,9 @@ QUICK: Final = HoldPlan(transactional_ids=200_000, seconds=4.0, repetitions=1)
 class SnapshotHoldBench:
     """Measures in `directory`. `violations` and `notes` gather what the rows cannot say."""
 
+    WHAT = "transactional ids"
+    """Of which the snapshots are full."""
+
     def __init__(self, directory: Path, plan: HoldPlan) -> None:
         self._directory = directory
         self._plan = plan
@@ -55,7 +62,7 @@ class SnapshotHoldBench:
         """Rows of the section. Raises RuntimeError if the member ends."""
         count = self._plan.transactional_ids
         few, many = self._measure_with(0), self._measure_with(count)
-        with_many, with_none = f"snapshots of {count:,} transactional ids", "of none"
+        with_many, with_none = f"snapshots of {count:,} {self.WHAT}", "of none"
         return [
             at_most(
                 "snapshot",
@@ -75,18 +82,22 @@ class SnapshotHoldBench:
             ),
         ]
 
-    def _measure_with(self, transactional_ids: int) -> list[tuple[Served, Served]]:
+    def grow(self, grown: GrownDirectory, count: int) -> None:
+        """Put so many of them into what the member starts with."""
+        grown.add_transactional_ids(count)
+
+    def _measure_with(self, count: int) -> list[tuple[Served, Served]]:
         """What the probe and the allocations saw, in each repetition."""
-        directory = self._directory / f"snapshot-{transactional_ids}"
+        directory = self._directory / f"snapshot-{count}"
         cluster = LocalCluster(directory, controllers=1, agents=0, controller_options=OFTEN)
         (member,) = cluster.layout.controllers
         try:
             with GrownDirectory(founded(cluster)) as grown:
-                grown.add_transactional_ids(transactional_ids)
+                self.grow(grown, count)
             cluster.start()
             cluster.wait_ready()
             results = [self._ask(member) for _ in range(self._plan.repetitions)]
-            self._note(cluster, member, transactional_ids)
+            self._note(cluster, member, count)
         finally:
             cluster.stop()
         starts = [start for result in results for start in result.starts]
@@ -106,13 +117,22 @@ class SnapshotHoldBench:
                 self.notes.append(f"{one.name}: {one.answers} answers, {one.failures}")
         return result
 
-    def _note(self, cluster: LocalCluster, member: Controller, transactional_ids: int) -> None:
+    def _note(self, cluster: LocalCluster, member: Controller, count: int) -> None:
         taken = cluster.get(member, "/metrics", timeout=10.0)[1].decode()
-        count = next(line.split()[1] for line in taken.splitlines() if line.startswith(SNAPSHOTS))
+        snapshots = next(line.split()[1] for line in taken.splitlines() if line.startswith(SNAPSHOTS))
         self.notes.append(
-            f"{float(count):.0f} snapshots of {transactional_ids:,} transactional ids; "
-            f"{resident_mib(member.pid):.0f} MiB resident"
+            f"{float(snapshots):.0f} snapshots of {count:,} {self.WHAT}; {resident_mib(member.pid):.0f} MiB resident"
         )
+
+
+class LogRowsHoldBench(SnapshotHoldBench):
+    """The same with rows of partition logs, and half as many producers: both as many as there may be."""
+
+    WHAT = "rows of partition logs"
+
+    def grow(self, grown: GrownDirectory, count: int) -> None:
+        """Each producer has two rows."""
+        grown.add_partition_logs(count // ROWS_A_PRODUCER, ROWS_A_PRODUCER)
 
 
 if __name__ == "__main__":

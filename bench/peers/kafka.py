@@ -167,12 +167,14 @@ class Kafka(Peer):
             alone = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
             settings |= dict.fromkeys((*alone, "transaction.state.log.min.isr"), "1")
         (home / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return Node(home.name, _java(_SERVER_JVM, "kafka.Kafka", str(home / "server.properties")), home, port)
+        return Node(home.name, server_command(home / "server.properties"), home, port)
 
     def _format(self) -> None:
         """Raises RuntimeError with the tool's complaint."""
         with ThreadPoolExecutor() as pool:
-            list(pool.map(_format, [node.directory / "server.properties" for node in (*self.nodes, self.broker)]))
+            list(
+                pool.map(format_storage, [node.directory / "server.properties" for node in (*self.nodes, self.broker)])
+            )
 
     def _blocks(self, callers: int, seconds: float, warmup: float) -> LoadResult:
         spec = KafkaLoadSpec(HOST, self.leader().port, LOAD_BROKER_ID, self._epoch, callers, seconds, warmup)
@@ -183,11 +185,17 @@ class Kafka(Peer):
         return run_load("bench.txn_load", spec, LoadResult, warmup + seconds + LOAD_START_SECONDS)
 
 
-def _format(properties: Path) -> None:
+def format_storage(properties: Path) -> None:
+    """What a node needs before its first start. Raises RuntimeError with the tool's complaint."""
     command = _java(_TOOL_JVM, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"Kafka's storage tool ended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def server_command(properties: Path) -> list[str]:
+    """The command that runs a node."""
+    return _java(_SERVER_JVM, "kafka.Kafka", str(properties))
 
 
 def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:

@@ -11,7 +11,7 @@ from bench.agents import AgentsBench
 from bench.history import HistoryBench, HistoryPlan
 from bench.leader_cost import LeaderCostBench
 from bench.report import Row
-from bench.snapshot_hold import SnapshotHoldBench
+from bench.snapshot_hold import LogRowsHoldBench, SnapshotHoldBench
 
 
 def check(rows: list[Row], violations: list[str], count: int) -> None:
@@ -33,6 +33,13 @@ def test_snapshots(tmp_path: Path) -> None:
     bench = SnapshotHoldBench(tmp_path, plan)
     check(bench.measure(), bench.violations, 2)
     assert any("snapshots of 2,000 transactional ids" in note for note in bench.notes)
+
+
+def test_snapshots_of_partition_logs(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(snapshot_hold.QUICK, transactional_ids=2000, seconds=1.0)
+    bench = LogRowsHoldBench(tmp_path, plan)
+    check(bench.measure(), bench.violations, 2)
+    assert any("snapshots of 2,000 rows of partition logs" in note for note in bench.notes)
 
 
 def test_agents(tmp_path: Path) -> None:
