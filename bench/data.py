@@ -19,6 +19,7 @@ from bench.cluster import host_port, raised_cluster, register
 from bench.data_floor import DataFloorResult, DataFloorSpec
 from bench.data_systems import Load, Produced, System, kafka, ours, who_was_busy
 from bench.floor import ALLOCATE_PATH
+from bench.grown_directory import wait_newest_version
 from bench.http_load import LoadSpec
 from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.peers.single_kafka import SingleKafka
@@ -34,8 +35,11 @@ BATCH_BYTES: Final = 16 << 10
 """Kafka's default of `batch.size`."""
 
 ONE: Final = Load(producers=1, window=1, batch_bytes=BATCH_BYTES)
-LARGE: Final = Load(producers=8, window=16, batch_bytes=BATCH_BYTES)
-SMALL: Final = Load(producers=8, window=32, batch_bytes=100)
+IN_FLIGHT: Final = 5
+"""Of one connection, the most that an idempotent producer has. With more in its queue librdkafka takes a core to wait."""
+
+LARGE: Final = Load(producers=16, window=IN_FLIGHT, batch_bytes=BATCH_BYTES)
+SMALL: Final = Load(producers=32, window=IN_FLIGHT, batch_bytes=100)
 RECORD_BYTES: Final = 100
 STORM_SHARE: Final = 3
 """The storm lasts that many times as long as the allocations that are measured within it."""
@@ -80,8 +84,7 @@ class DataBench:
         cluster = self._cluster(LocalCluster, "data")
         with ExitStack() as stack:
             stack.callback(cluster.stop)
-            cluster.start()
-            cluster.wait_ready()
+            _start(cluster)
             peers = self._peers(stack)
             system = ours(cluster)
             rows = self._acknowledged(cluster, system, peers)
@@ -180,8 +183,7 @@ class DataBench:
     def _slow_round_trips(self) -> list[Row]:
         cluster = self._cluster(SlowStoreCluster, "slow-store")
         try:
-            cluster.start()
-            cluster.wait_ready()
+            _start(cluster)
             took = ours(cluster).round_trips(self._plan.round_trips, self._plan.round_trips // 10, RECORD_BYTES)
         finally:
             cluster.stop()
@@ -236,6 +238,13 @@ class DataBench:
         if result.failures:
             self.notes.append(f"{system.name}, {load}: {result.failures}")
         return produced
+
+
+def _start(cluster: LocalCluster) -> None:
+    """Start all, and wait until topics can be made."""
+    cluster.start()
+    cluster.wait_ready()
+    wait_newest_version(cluster, cluster.leader())
 
 
 def _rate(produced: Produced, load: Load, unit: str) -> float:

@@ -17,7 +17,7 @@ import msgspec
 
 from bench.generate import BLOCK_IDS, BROKERS, FIRST_OFFSET, START_MS, STEP_MS, Workload, write_archive
 from bench.grown_logs import logs_written
-from pidkeeper.cli.local_cluster import READY_SECONDS, LocalCluster
+from pidkeeper.cli.local_cluster import READY_SECONDS, Controller, LocalCluster
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import TransactionStatus
@@ -55,14 +55,19 @@ def founded(cluster: LocalCluster) -> Path:
     try:
         cluster.start(member)
         cluster.wait_ready(member)
-        deadline = time.monotonic() + READY_SECONDS
-        while json.loads(cluster.get(member, "/v1/quorum")[1])["metadata_version"] < LATEST:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no metadata version {LATEST} after {READY_SECONDS:g} s")
-            time.sleep(POLL_SECONDS)
+        wait_newest_version(cluster, member)
     finally:
         cluster.stop()
     return Path(member.data_dir)
+
+
+def wait_newest_version(cluster: LocalCluster, member: Controller) -> None:
+    """Wait until the quorum has the newest metadata version, as a member says. Raises TimeoutError."""
+    deadline = time.monotonic() + READY_SECONDS
+    while json.loads(cluster.get(member, "/v1/quorum")[1])["metadata_version"] < LATEST:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no metadata version {LATEST} after {READY_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)
 
 
 class GrownDirectory:
