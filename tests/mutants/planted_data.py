@@ -106,6 +106,7 @@ DATA_BUGS: Final = (
             replace(STATE, "commit_object", "logs.commit(record)", "joining and logs.commit(record)"),
             replace(STATE, "commit_object", "draft.records.append(record)", "joining and draft.records.append(record)"),
         ),
+        ("tests/unit/controller/state/logs/test_commit_decisions.py",),
     ),
     Planted(
         "epoch-of-a-transactional-producer-not-compared",

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from tests.simulation.sent_batches import Sent, Triple
+from tests.simulation.sent_batches import STRANGE_IDS, Sent, Triple
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 from tests.support.segment_builder import NO_PRODUCER
 
@@ -46,9 +45,6 @@ AGAIN: Final = OPEN | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.kafka_code,
 }
 STRANGE_EPOCH: Final = 7
-STRANGE_IDS: Final = 200
-"""So far above all that were given are those of a stranger: some of them are given to others soon."""
-
 LAST_EPOCH: Final = 3
 """Where a producer begins anew with another id, as others do at 32,767."""
 
@@ -158,8 +154,7 @@ class Appender:
         plane = self.plane
         if plane.draining:
             return
-        strangers = plane.load.strangers if plane.cluster.next_id_seen() + STRANGE_IDS <= MAX_PRODUCER_ID else 0.0
-        if not self._idempotent and plane.rng.random() < strangers:
+        if not self._idempotent and plane.rng.random() < plane.strangers():
             self._send_as_nobody()
         elif self._idempotent and not self._has_id():
             self._rest()

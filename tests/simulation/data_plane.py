@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.simulation.agent import Agent
 from tests.simulation.appending import Appender
 from tests.simulation.appending_transactions import FIRST, Transaction, TransactionalAppender
@@ -17,7 +18,7 @@ from tests.simulation.consumer import Consumer
 from tests.simulation.log_invariants import LogMonitor
 from tests.simulation.log_model import ModelLog
 from tests.simulation.object_store import SimStore, StoreFaults, draw_faults
-from tests.simulation.sent_batches import Batches, Sent, Triple
+from tests.simulation.sent_batches import STRANGE_IDS, Batches, Sent, Triple
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -26,13 +27,16 @@ if TYPE_CHECKING:
 SHARE: Final = 0.12
 """Of the seeds, which have data."""
 
+QUIET: Final = 0.3
+"""Of these. What an agent commits late is refused as soon as it has committed more, so in some seeds it has little."""
+
 TOPIC: Final = "data"
 SETTLING: Final = 40 * SECOND
 """Until all producers know what became of their batches, and all transactions have ended: a round of 16 s that waits
 for a dead agent, some rounds that do not, and the longest transaction."""
 
-APPENDING: Final = 20 * SECOND
-APPENDED: Final = 5
+APPENDING: Final = 30 * SECOND
+APPENDED: Final = 3
 """So many batches must be acknowledged within so long, once all faults have ended; the quorum may have had to wait for
 that before it could take any."""
 
@@ -64,16 +68,16 @@ class DataLoad(msgspec.Struct, frozen=True):
 
 def draw(rng: random.Random) -> DataLoad:
     """The load of one seed."""
-    present = rng.random() < SHARE
+    present, quiet = rng.random() < SHARE, rng.random() < QUIET
     return DataLoad(
         partitions=rng.choice((1, 2, 4)) if present else 0,
-        plain=rng.randint(1, 4),
-        idempotent=rng.randint(1, 4),
+        plain=1 if quiet else rng.randint(1, 4),
+        idempotent=0 if quiet else rng.randint(1, 4),
         transactional=rng.choice((0, 1, 2)) if rng.random() < 0.7 else 3,
-        think_time=rng.choice((200, 500, 1_500)) * MILLISECOND,
+        think_time=rng.choice((1_000, 2_000) if quiet else (200, 500, 1_500)) * MILLISECOND,
         instance_time=rng.choice((5, 15, 40)) * SECOND,
         timeouts_ms=rng.choice(((5_000,), (800, 5_000))),
-        strangers=rng.choice((0.0, 0.2, 0.5)),
+        strangers=rng.choice((0.0, 0.2, 0.5) if not quiet else (0.5, 0.7)),
         lost=rng.choice((0.0, 0.02, 0.1)),
         late=rng.choice((0.0, 0.1, 0.25)),
         newest=present and rng.random() < 0.8,
@@ -121,6 +125,11 @@ class DataPlane:
     def log(self, partition: int) -> ModelLog | None:
         """The log of a partition, once there is one."""
         return self.monitor.model.log_of(TOPIC, partition)
+
+    def strangers(self) -> float:
+        """The share of plain batches that come with an id that nobody was given, as long as there are such ids."""
+        left = self.cluster.next_id_seen() + STRANGE_IDS <= MAX_PRODUCER_ID
+        return self.load.strangers if left and not self.store.healed else 0.0
 
     def make(self, name: str, partition: int, transaction: int = -1) -> Sent:
         """A new batch."""

@@ -10,6 +10,9 @@ from tests.support.segment_builder import NO_PRODUCER, batch
 COVERED_FROM: Final = 21
 """From here on a batch is as its producer made it: offset, leader's epoch and CRC stand before."""
 
+STRANGE_IDS: Final = 200
+"""So far above all that were given are ids of strangers: some of them are given to others soon."""
+
 Triple = tuple[int, int, int]
 """Producer id, epoch and base sequence."""
 
