@@ -68,9 +68,11 @@ class Discovery:
         session = self._session
         own = (session.broker_id, session.broker_epoch)
         store_id = session.store_id if session.metadata_version >= PARTITION_LOGS else None
+        # Also if they have the store, but no answer said so: nothing is committed before one did.
+        untold = store_id is not None and session.store_epoch != session.broker_epoch
         lacking = any(
             (one.broker_id, one.broker_epoch) == own
-            and (one.kafka != session.kafka or store_id not in {None, one.store_id})
+            and (untold or one.kafka != session.kafka or store_id not in {None, one.store_id})
             for one in brokers
         )
         now = asyncio.get_running_loop().time()
