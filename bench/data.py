@@ -36,7 +36,7 @@ BATCH_BYTES: Final = 16 << 10
 
 ONE: Final = Load(producers=1, window=1, batch_bytes=BATCH_BYTES)
 IN_FLIGHT: Final = 5
-"""Of one connection, the most that an idempotent producer has. With more in its queue librdkafka takes a core to wait."""
+"""Of one connection, the most of an idempotent producer. With more in its queue librdkafka takes a core to wait."""
 
 LARGE: Final = Load(producers=16, window=IN_FLIGHT, batch_bytes=BATCH_BYTES)
 SMALL: Final = Load(producers=32, window=IN_FLIGHT, batch_bytes=100)
