@@ -1,0 +1,75 @@
+"""What an agent leaves with the controllers when it looks who lives."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+
+from pidkeeper.broker_agent.session.discovery import Discovery
+from pidkeeper.broker_agent.session.session import Session
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.messages import (
+    BrokerDescription,
+    BrokersResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+from pidkeeper.protocol.metadata_version import LATEST
+from tests.support.waiting import until
+
+STORE = uuid.UUID(int=1)
+EPOCH = 5
+
+
+class StubClient:
+    """Controllers that know of the store what `told` says. `registered`: the stores of the registrations they got."""
+
+    def __init__(self, told: uuid.UUID | None) -> None:
+        self.told = told
+        self.looks = 0
+        self.registered: list[uuid.UUID | None] = []
+
+    async def brokers(self) -> BrokersResponse:
+        self.looks += 1
+        broker = BrokerDescription(7, EPOCH, fenced=False, kafka="a:1", store_id=self.told)
+        return BrokersResponse([broker])
+
+    async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
+        self.registered.append(request.store_id)
+        return RegisterBrokerResponse(broker_epoch=EPOCH, cluster_id="c", metadata_version=LATEST)
+
+
+def registered_session(client: Any) -> Session:
+    session = Session(
+        7,
+        client,
+        incarnation_id="i",
+        kafka=HostPort("a", 1),
+        store_id=STORE,
+        heartbeat_seconds=0.01,
+        highest_held=lambda: -1,
+        highest_known=lambda: -1,
+        reserve_ids=lambda: 0,
+        let_go=lambda: None,
+    )
+    session.broker_epoch, session.metadata_version = EPOCH, LATEST
+    return session
+
+
+@pytest.mark.parametrize("told", [None, STORE])
+async def test_the_store_is_told_until_an_answer_says_so(told: uuid.UUID | None) -> None:
+    """Also if the controllers have it: then the answer to an earlier registration was lost."""
+    client: Any = StubClient(told)
+    session = registered_session(client)
+    task = asyncio.create_task(Discovery(session, client, lambda brokers: None, asyncio.Event()).follow_forever())
+    try:
+        await until(lambda: session.store_epoch == EPOCH, task)
+        client.told, looks = STORE, client.looks
+        await until(lambda: client.looks > looks + 1, task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert client.registered == [STORE]
