@@ -27,7 +27,10 @@ class Load(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """What a load got, and how many cores each process kept busy meanwhile, by its name."""
+    """What a load got, and how many cores each process kept busy meanwhile, by its name.
+
+    Meanwhile is from before the load's process started until it has ended: a short run makes them look idle.
+    """
 
     result: ProduceResult
     busy: Mapping[str, float]

@@ -27,6 +27,8 @@ FLUSH_SECONDS: Final = 20.0
 
 DELIVERY_MS: Final = 20_000
 MAX_REASONS: Final = 5
+NO_OFFSET: Final = "acknowledged without an offset"
+"""A batch that was sent again, and whose first acknowledgement was lost: there the broker knows it no longer."""
 
 
 class ProduceSpec(msgspec.Struct, frozen=True):
@@ -97,7 +99,10 @@ class Writer:
                 told.failures[str(error)[:120]] += 1
                 return
             told.times.append((begun, time.perf_counter()))
-            told.offsets.append(message.offset())
+            if (offset := message.offset()) is None:
+                told.failures[NO_OFFSET] += 1
+            else:
+                told.offsets.append(offset)
 
         told.outstanding += 1
         self._producer.produce(self._spec.topic, self._value, partition=self._partition, on_delivery=answered)
