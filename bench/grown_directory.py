@@ -22,8 +22,10 @@ from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.controller.storage.directory import read_meta
+from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.disk.files import OsFiles
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -130,6 +132,12 @@ class GrownDirectory:
         """A snapshot with a topic to which each of `producers` wrote `rows_each` batches."""
         machine, partitions = self._machine, max(1, min(MAX_GROWN_PARTITIONS, producers))
         entries = 0
+        if machine.foundings.founding_id is None:
+            # The leader's hearing had not ended when the member was stopped, and objects are named after its outcome.
+            founding = read_founding(OsFiles(), self._path)
+            assert founding is not None and founding.founding_id is not None, f"{self._path} is of no founded quorum"
+            machine.replay([FoundingRecord(founding.founding_id, machine.block_size, False, START_MS)])
+            entries += 1
         next_id = machine.producer_ids.next_producer_id
         for records in logs_written(machine.next_offset, next_id, producers, partitions, rows_each):
             machine.replay(records)
