@@ -82,11 +82,7 @@ class Confluent:
     def write(
         self, bootstrap: str, topic: str, codec: str, transactional_id: str | None, batches: Iterable[Batch]
     ) -> list[Found]:
-        settings = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": LINGER_MS, "log_level": 0}
-            | settings
-        )
+        producer = confluent_producer(bootstrap, transactional_id, {"compression.type": codec, "linger.ms": LINGER_MS})
         if transactional_id:
             producer.init_transactions(SECONDS)
         found = []
@@ -116,6 +112,15 @@ class Confluent:
             consumer.close()
 
 
+def confluent_producer(
+    bootstrap: str, transactional_id: str | None, settings: dict[str, Any] | None = None
+) -> confluent_kafka.Producer:
+    """An idempotent producer, without init_transactions."""
+    kind = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
+    common = {"bootstrap.servers": bootstrap, "log_level": 0}
+    return confluent_kafka.Producer(common | kind | (settings or {}))
+
+
 def confluent_sent(producer: confluent_kafka.Producer, topic: str, records: Iterable[Record]) -> list[Found]:
     """The records with their offsets, once all are acknowledged. Raises KafkaException for the first that is not."""
     outcomes: list[tuple[Record, Any, Any]] = []
@@ -133,7 +138,15 @@ def confluent_sent(producer: confluent_kafka.Producer, topic: str, records: Iter
             headers=[(one.header[0], one.header[1].encode())],
             on_delivery=partial(keep, record=one),
         )
-    if producer.flush(SECONDS):
+    try:
+        waiting = producer.flush(SECONDS)
+    except SystemError as wrapped:
+        # Version 2.16 may raise a fatal error while it calls back: the interpreter then wraps it.
+        cause: BaseException = wrapped
+        while isinstance(cause, SystemError) and cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise cause from None
+    if waiting:
         raise TimeoutError(f"confluent-kafka did not flush within {SECONDS:g} s")
     for _, error, _ in outcomes:
         if error is not None:

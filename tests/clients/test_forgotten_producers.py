@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -21,6 +20,7 @@ from tests.clients.record_witnesses import (
     Found,
     Java,
     Record,
+    confluent_producer,
     confluent_sent,
     java_sent,
 )
@@ -75,8 +75,7 @@ def opened(request: pytest.FixtureRequest) -> Callable[[str], Send]:
     """Opens an idempotent producer of a library, by bootstrap addresses."""
 
     def by_confluent(bootstrap: str) -> Send:
-        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
-        producer = confluent_kafka.Producer(settings)
+        producer = confluent_producer(bootstrap, None)
         return lambda topic, records: confluent_sent(producer, topic, records)
 
     def by_java(bootstrap: str) -> Send:

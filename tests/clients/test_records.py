@@ -29,6 +29,7 @@ from tests.clients.record_witnesses import (
     KafkaPython,
     Library,
     Record,
+    confluent_producer,
     confluent_sent,
     java_sent,
 )
@@ -161,7 +162,7 @@ def _shown(partition: int, document: dict[str, Any]) -> Found:
 
 def test_described_partitions_end_where_clients_see_them_end(cluster: LocalCluster, bootstrap: str) -> None:
     topic = make_topic(bootstrap, "described")
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "open", "log_level": 0})
+    producer = confluent_producer(bootstrap, "open")
     producer.init_transactions(SECONDS)
     for batch in batches("described", "ended", [True, False]):
         producer.begin_transaction()
@@ -194,8 +195,7 @@ def _watermarks(bootstrap: str, topic: str, partition: int, level: str) -> tuple
 
 class _ConfluentProducer:
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
-        settings = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0}
-        self._producer = confluent_kafka.Producer(settings)
+        self._producer = confluent_producer(bootstrap, transactional_id)
         self._producer.init_transactions(SECONDS)
         self.begin = self._producer.begin_transaction
 

@@ -35,8 +35,8 @@ LIMIT_SECONDS: Final = 60.0
 
 PACE_SECONDS: Final = 0.002
 IN_TRANSACTION: Final = 4 * PARTITIONS
-LEAST: Final = 20
-"""Records, or transactions of either outcome, that must have been written for the test to say something."""
+LEAST: Final = 3
+"""Transactions of either outcome that must have been for the test to say something, on a slow machine too."""
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_kills_lose_nothing_and_repeat_nothing(cluster: LocalCluster) -> None:
             one.result(2 * LIMIT_SECONDS)
     assert not load.failed
     plain = {value for value in load.acknowledged if value.startswith("plain")}
-    assert len(plain) >= LEAST
+    assert len(plain) >= LEAST * IN_TRANSACTION
     assert min(Counter(load.ended.values())[committed] for committed in (True, False)) >= LEAST
     everything = Confluent().read(bootstrap, TOPIC, "read_uncommitted")
     _check_all(load, everything)
