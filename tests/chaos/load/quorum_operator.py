@@ -7,6 +7,7 @@ import contextlib
 import math
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,6 +17,8 @@ import msgspec
 from pidkeeper.cli.controllers import Controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.local_cluster import Controller
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.log_messages import CreateTopicRequest, TopicDescription
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AddVoterResponse,
@@ -29,12 +32,14 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.service.tls_files import TlsFiles
 from tests.chaos.load.journal import ActorJournal
 from tests.chaos.load.kinds import CHANGE, RAISE_FLOOR
+from tests.clients.transactional_witnesses import TOPIC
 
 ASK_SECONDS: Final = 5.0
 CHANGE_SECONDS: Final = 30.0
 """How long a change of the voters is asked for again: a new one has to catch up, and leaders may fall."""
 SETTLE_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 0.1
+TOPIC_ATTEMPTS: Final = 100
 MAX_JUMP: Final = 10_000
 """IDs that a raised floor skips at most."""
 
@@ -97,7 +102,22 @@ class QuorumOperator:
                 self._journal.ok(number)
                 return
 
+    async def _make_topic(self) -> None:
+        """Where agents keep records, producers add partitions of topics that there are, and of no other."""
+        request = CreateTopicRequest(uuid.uuid4(), TOPIC, 1)
+        for _ in range(TOPIC_ATTEMPTS):
+            try:
+                await self._ask(TopicDescription, "POST", "/v1/topics", request)
+            except CommandError as error:
+                # The quorum may not know topics yet: its metadata version rises once all members are connected.
+                if self._stopping.is_set() or ErrorCode.TOPIC_ALREADY_EXISTS.name in str(error):
+                    return
+                await asyncio.sleep(STEP_SECONDS)
+            else:
+                return
+
     async def _act(self) -> None:
+        await self._make_topic()
         acts = [self.transfer, self.raise_floor, *([] if self._spare is None else [self.replace])]
         while True:
             with contextlib.suppress(TimeoutError):
