@@ -103,9 +103,15 @@ def test_who_has_just_stalled_does_not_lead_next(cluster: SlowDiskCluster) -> No
         client.more()
         cluster.speed_up(stalled)
         wait_until(lambda: metrics(stalled)["pidkeeper_raft_log_write_age_seconds"] == 0, "the writes to end")
-        third = next(one for one in followers(cluster, second) if one.id != stalled.id)
-        cluster.kill(second)
-        assert new_leader(cluster, second).id == third.id
+    client.check()
+    # Nobody asks meanwhile: whoever has an entry that the other one lacks would have to lead.
+    third = next(one for one in followers(cluster, second) if one.id != stalled.id)
+    wait_until(
+        lambda: len({quorum(one)["log_end_index"] for one in (stalled, second, third)}) == 1, "both to hold the log"
+    )
+    cluster.kill(second)
+    assert new_leader(cluster, second).id == third.id
+    with CheckingClient(cluster) as client:
         client.more()
         bring_back(cluster)
     client.check()
