@@ -11,11 +11,11 @@ from pidkeeper.broker_agent.data.codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from pidkeeper.broker_agent.data.leading import Leaders
-from pidkeeper.broker_agent.data.names import is_topic_name
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, PartitionMetadata, Topic, TopicMetadata
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import TopicDescription
+from pidkeeper.protocol.topic_names import is_topic_name
 
 _TOLD: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_PARTITIONS})
 """What hinders a topic from being created for good; for the rest clients come again."""

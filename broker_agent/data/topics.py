@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Iterable
 from typing import Final, TypeVar
 
 from pidkeeper.broker_agent.data.calls import LogCalls, Registration
-from pidkeeper.broker_agent.data.names import RULE, is_topic_name
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.session.refusals import STALE
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -21,6 +20,7 @@ from pidkeeper.protocol.log_messages import (
     TopicDescription,
 )
 from pidkeeper.protocol.logs import MAX_PARTITIONS, UNLIMITED
+from pidkeeper.protocol.topic_names import RULE, is_topic_name
 
 KEPT_SECONDS: Final = 5.0
 """How long a topic is believed to be as it was. One that was deleted is found out by the quorum's refusals too."""

@@ -72,7 +72,7 @@ class LocalAnswers:
     def _coordinators(self, request: FindCoordinatorRequest, may_use: MayUse) -> list[Coordinator]:
         """One for each key. One refusal of a request is explained: a sentence for each would be an amplifier."""
         if request.key_type != TRANSACTION:
-            detail = "this address hands out producer ids and serves no consumer groups"
+            detail = "no consumer groups are served here"
             return _refused(request.keys, GROUP_AUTHORIZATION_FAILED, detail)
         found = [self._coordinator(key, may_use) for key in request.keys[:MAX_LOOKUPS]]
         detail = f"{MAX_LOOKUPS} transactional ids are looked up in one request: ask again for the others"

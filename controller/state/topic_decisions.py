@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.logs import limits
@@ -19,10 +16,7 @@ from pidkeeper.protocol.logs import (
     TopicRecord,
 )
 from pidkeeper.protocol.metadata_version import PARTITION_LOGS
-from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH
-
-_NAME: Final = re.compile(rf"(?!\.\.?$)[A-Za-z0-9._-]{{1,{MAX_TOPIC_LENGTH}}}", re.ASCII)
-"""Kafka's `Topic.validate`."""
+from pidkeeper.protocol.topic_names import RULE, is_topic_name
 
 
 def create_topic(draft: Draft, request: requests.CreateTopic) -> TopicDescription:
@@ -34,8 +28,8 @@ def create_topic(draft: Draft, request: requests.CreateTopic) -> TopicDescriptio
     _check_caller(draft, request.broker)
     if (known := draft.logs.of_id(request.topic_id)) is not None and known.name == request.name:
         return described(known)
-    if _NAME.fullmatch(request.name) is None:
-        detail = f"{request.name!r}: a topic's name is 1 to {MAX_TOPIC_LENGTH} of A-Z a-z 0-9 . _ -, not . and .."
+    if not is_topic_name(request.name):
+        detail = f"{request.name!r}: a topic's name is {RULE}"
         raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, detail)
     if known is not None:
         raise RequestError(ErrorCode.INVALID_REQUEST, f"topic {known.name!r} has the id {request.topic_id}")

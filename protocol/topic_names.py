@@ -1,4 +1,4 @@
-"""Which names topics may have (`org.apache.kafka.common.internals.Topic`). Pure."""
+"""Which names topics may have (`org.apache.kafka.common.internals.Topic`), for agents and controllers alike. Pure."""
 
 from __future__ import annotations
 
