@@ -22,6 +22,7 @@ from pidkeeper.protocol.logs import (
     Size,
     Timestamp,
 )
+from pidkeeper.protocol.segment_messages import StoredSegment
 from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName
 
 MAX_READ_LOGS: Final = 1000
@@ -61,8 +62,8 @@ class TopicsPage(msgspec.Struct, frozen=True):
 class PartitionDescription(msgspec.Struct, frozen=True, array_like=True):
     """One partition, by its number. `log`: the number of its log.
 
-    `start`, `end` (the high watermark) and `last_stable` are offsets. `bytes`: of all `batches`; markers count in
-    neither.
+    `start`, `end` (the high watermark) and `last_stable` are offsets. `bytes`: of its segments, and of the `batches`
+    that are in none of these yet.
     """
 
     partition: int
@@ -72,6 +73,7 @@ class PartitionDescription(msgspec.Struct, frozen=True, array_like=True):
     last_stable: int
     bytes: int
     batches: int
+    segments: int = 0
 
 
 class TopicPartitionsPage(msgspec.Struct, frozen=True):
@@ -205,10 +207,11 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AbortedTransaction(msgspec.Struct, frozen=True, array_like=True):
-    """A transaction that was aborted, as Fetch tells of it: its first offset in this log."""
+    """A transaction that was aborted, as Fetch tells of it: its first offset in this log, and that of its marker."""
 
     producer_id: int
     first_offset: int
+    marker_offset: int = -1
 
 
 class LogBatches(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -216,7 +219,7 @@ class LogBatches(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `error_code`: Kafka's; UNKNOWN_TOPIC_OR_PARTITION, or OFFSET_OUT_OF_RANGE with nothing but the three offsets.
     `log_start`, `end` (the high watermark) and `last_stable`: offsets. `aborted`: those of the range that was read, for
-    `committed`.
+    `committed`. `segment`: the one that holds the offset, in place of batches and markers.
     """
 
     log: int
@@ -227,6 +230,7 @@ class LogBatches(msgspec.Struct, frozen=True, omit_defaults=True):
     batches: list[StoredBatch] = []
     markers: list[Marker] = []
     aborted: list[AbortedTransaction] = []
+    segment: StoredSegment | None = None
 
 
 class ReadLogsResponse(msgspec.Struct, frozen=True):
@@ -271,18 +275,22 @@ class FindOffsetsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class FoundOffset(msgspec.Struct, frozen=True, array_like=True):
     """`offset` and `timestamp` are -1 if no batch has a record of that time; `error_code` is Kafka's.
 
-    `timestamp`: the latest of the batch that begins at `offset`.
+    `timestamp`: the latest of the batch, or of the segment, that begins at `offset`. The record itself is in there:
+    `batch` or `segment` says where that is.
     """
 
     error_code: int
     offset: int
     timestamp: int
+    batch: StoredBatch | None = None
+    segment: StoredSegment | None = None
 
 
-class FindOffsetsResponse(msgspec.Struct, frozen=True):
-    """One for each log that was asked for, in that order."""
+class FindOffsetsResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One for each log that was asked for, in that order. `objects`: the names of those that hold what was found."""
 
     offsets: list[FoundOffset]
+    objects: list[str] = []
 
 
 LATEST: Final = -1

@@ -41,7 +41,10 @@ PARTITION_LOGS: Final = 10
 """BrokerStoreRecord, TopicRecord, RemoveTopicRecord, ObjectRecord, ProducersExpiredRecord and ObjectsDeletedRecord, and
 the snapshot's section for them. A transaction that ends leaves markers in logs."""
 
-LATEST: Final = PARTITION_LOGS
+SEGMENTS: Final = 11
+"""SegmentRecord, LogStartsRecord and CollectionReleasedRecord, and what the snapshot has of segments."""
+
+LATEST: Final = SEGMENTS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -32,12 +32,14 @@ from pidkeeper.protocol.metadata_version import (
     MEMBERSHIP,
     MIGRATION,
     PARTITION_LOGS,
+    SEGMENTS,
     SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
     MetadataVersion,
 )
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -219,6 +221,9 @@ Record = (
     | ObjectRecord
     | ProducersExpiredRecord
     | ObjectsDeletedRecord
+    | SegmentRecord
+    | LogStartsRecord
+    | CollectionReleasedRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -247,6 +252,9 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     ObjectRecord,
     ProducersExpiredRecord,
     ObjectsDeletedRecord,
+    SegmentRecord,
+    LogStartsRecord,
+    CollectionReleasedRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -273,6 +281,9 @@ _NEEDED: Final[dict[type[Any], int]] = {
     ObjectRecord: PARTITION_LOGS,
     ProducersExpiredRecord: PARTITION_LOGS,
     ObjectsDeletedRecord: PARTITION_LOGS,
+    SegmentRecord: SEGMENTS,
+    LogStartsRecord: SEGMENTS,
+    CollectionReleasedRecord: SEGMENTS,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

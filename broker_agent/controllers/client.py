@@ -46,6 +46,21 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    CommitSegmentRequest,
+    CommitSegmentResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FindGarbageRequest,
+    FindGarbageResponse,
+    FindRollsRequest,
+    FindRollsResponse,
+    KeptObjectsPage,
+    ObjectsDeletedRequest,
+    ObjectsDeletedResponse,
+)
 
 ATTEMPT_SECONDS: Final = 0.3
 """Deadline of one attempt at one member: a hundred times a commit on a healthy quorum, and the time after which a
@@ -201,6 +216,28 @@ class ControllerClient:
         """Those above the name `after`; the empty one is below all."""
         # A topic's name needs no quoting: letters, digits, dots, underlines and hyphens.
         return await self._call(f"/v1/topics?after={after}&limit={limit}", None, TopicsPage)
+
+    async def find_rolls(self, request: FindRollsRequest) -> FindRollsResponse:
+        return await self._call("/v1/logs/rolls", request, FindRollsResponse)
+
+    async def commit_segment(self, request: CommitSegmentRequest) -> CommitSegmentResponse:
+        return await self._call("/v1/segments/commit", request, CommitSegmentResponse)
+
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        return await self._call("/v1/logs/delete-records", request, DeleteRecordsResponse)
+
+    async def find_garbage(self, request: FindGarbageRequest) -> FindGarbageResponse:
+        return await self._call("/v1/objects/garbage", request, FindGarbageResponse)
+
+    async def objects_deleted(self, request: ObjectsDeletedRequest) -> ObjectsDeletedResponse:
+        return await self._call("/v1/objects/deleted", request, ObjectsDeletedResponse)
+
+    async def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
+        return await self._call("/v1/objects/check", request, CheckObjectsResponse)
+
+    async def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
+        """Those whose keys are above `after`; -1 is below all."""
+        return await self._call(f"/v1/objects?after={after}&limit={limit}", None, KeptObjectsPage)
 
     async def _call(
         self,

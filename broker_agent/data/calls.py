@@ -21,6 +21,21 @@ from pidkeeper.protocol.log_messages import (
     WatchLogsRequest,
     WatchLogsResponse,
 )
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    CommitSegmentRequest,
+    CommitSegmentResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FindGarbageRequest,
+    FindGarbageResponse,
+    FindRollsRequest,
+    FindRollsResponse,
+    KeptObjectsPage,
+    ObjectsDeletedRequest,
+    ObjectsDeletedResponse,
+)
 
 
 class LogCalls(Protocol):
@@ -34,6 +49,13 @@ class LogCalls(Protocol):
     async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicResponse: ...
     async def find_topics(self, request: FindTopicsRequest) -> TopicsPage: ...
     async def topics(self, after: str, limit: int) -> TopicsPage: ...
+    async def find_rolls(self, request: FindRollsRequest) -> FindRollsResponse: ...
+    async def commit_segment(self, request: CommitSegmentRequest) -> CommitSegmentResponse: ...
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse: ...
+    async def find_garbage(self, request: FindGarbageRequest) -> FindGarbageResponse: ...
+    async def objects_deleted(self, request: ObjectsDeletedRequest) -> ObjectsDeletedResponse: ...
+    async def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse: ...
+    async def kept_objects(self, after: int, limit: int) -> KeptObjectsPage: ...
 
 
 class Registration(Protocol):

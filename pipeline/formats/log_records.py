@@ -34,6 +34,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     decode_batch,
 )
+from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -120,6 +121,11 @@ def _object(record: ObjectRecord) -> dict[str, Any]:
     return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
 
 
+def _segment(record: SegmentRecord) -> dict[str, Any]:
+    name = record.object
+    return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
+
+
 def _voters(record: VotersRecord) -> dict[str, Any]:
     return {"voters": msgspec.json.encode(record.members).decode()}
 
@@ -136,6 +142,9 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     ObjectRecord: _object,
     ProducersExpiredRecord: _renamed(),
     ObjectsDeletedRecord: _renamed(timestamp_ms="timestamp_ms"),
+    SegmentRecord: _segment,
+    LogStartsRecord: _renamed(timestamp_ms="timestamp_ms"),
+    CollectionReleasedRecord: _renamed(timestamp_ms="timestamp_ms"),
     TransactionalBlockRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),

@@ -41,6 +41,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     encode_batch,
 )
+from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, SegmentName, SegmentRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -113,6 +114,12 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
     ),
     (ProducersExpiredRecord(((0, 9),)), {}),
     (ObjectsDeletedRecord((0,), 25), {"timestamp_ms": 25}),
+    (
+        SegmentRecord(ObjectId(7, 40, 3), 0, SegmentName("t", 0, 0), 9, 100, 10, 5, 2, 26),
+        {"broker_id": 7, "broker_epoch": 40, "timestamp_ms": 26},
+    ),
+    (LogStartsRecord(((0, 9),), 27), {"timestamp_ms": 27}),
+    (CollectionReleasedRecord((FOUNDING_ID,), 28), {"timestamp_ms": 28}),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),
