@@ -15,12 +15,14 @@ from pidkeeper.controller.node.settings import (
     DEFAULT_SNAPSHOT_BYTES,
     PROFILES,
     MemberSettings,
+    SegmentSettings,
     Voter,
     ZooKeeperSettings,
 )
 from pidkeeper.protocol.addresses import KAFKA_SSL, AddressError, KafkaUrl
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.protocol.segments import MAX_LOG_SEGMENT_BYTES, MAX_SEGMENT_ROWS
 from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, REQUIRED, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
@@ -87,18 +89,20 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
     forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and
     `transactional.id.expiration.ms`); `producer_id_expiration_ms`: after which a partition log forgets a silent
-    producer (KIP-854). `security`, `tls`: as in `service.protection`; the certificate names this member,
-    and over TLS it is what peers prove. `peer_key_file` holds the secrets that members prove to each other without TLS,
-    one a line: any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP
-    callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change the
-    cluster, beside their certificates; either may have several, one a line. `tokens_file`: tokens of callers with roles
-    of their own (`service.token_list`).
-    `kafka_listen`: host:port where brokers are served by Kafka's protocol as well: AllocateProducerIds (KIP-730), and
-    the registrations and heartbeats that it takes.
-    `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
-    `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
-    KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from
-    it is finalised. `tracing`: whether spans are exported, as OpenTelemetry's own variables say.
+    producer (KIP-854). `log_roll_rows`, `log_roll_bytes`, `log_roll_ms`: batches and markers, bytes, or age with
+    which the tail of a partition log becomes a segment, of up to `log_segment_bytes`; `log_retention_check_ms`:
+    between two looks at the retention of a log (Kafka's `log.retention.check.interval.ms`). `security`, `tls`: as
+    in `service.protection`; the certificate names this member, and over TLS it is what peers prove. `peer_key_file`
+    holds the secrets that members prove to each other without TLS, one a line: any of them will do. `insecure`: a
+    peer need not prove any. `token_file` the bearer token that HTTP callers must send; `operator_token_file` the
+    one that operators send instead, and that alone lets them change the cluster, beside their certificates; either
+    may have several, one a line. `tokens_file`: tokens of callers with roles of their own (`service.token_list`).
+    `kafka_listen`: host:port where brokers are served by Kafka's protocol as well: AllocateProducerIds (KIP-730),
+    and the registrations and heartbeats that it takes. `probe_listen`: host:port where probes and metrics are
+    served once more, whatever goes on at `http_listen`. `mode`: whether a quorum that has handed out nothing yet
+    allocates by itself, or from ZooKeeper (`zookeeper`, KIP-730's bridge). `zookeeper`: how ZooKeeper is reached,
+    needed until the migration from it is finalised. `tracing`: whether spans are exported, as OpenTelemetry's own
+    variables say.
     """
 
     node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -123,6 +127,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     producer_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 24 * 3_600_000
+    log_roll_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEGMENT_ROWS)] = 1000
+    log_roll_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LOG_SEGMENT_BYTES)] = 4 << 20
+    log_roll_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
+    log_segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=MAX_LOG_SEGMENT_BYTES)] = 8 << 20
+    log_retention_check_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 300_000
     security: Level = OFF
     tls: TlsFiles = TlsFiles()
     peer_key_file: str | None = None
@@ -175,6 +184,13 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
+            segments=SegmentSettings(
+                rows=self.log_roll_rows,
+                tail_bytes=self.log_roll_bytes,
+                age_ms=self.log_roll_ms,
+                segment_bytes=self.log_segment_bytes,
+                retention_check_ms=self.log_retention_check_ms,
+            ),
             zookeeper=None if self.zookeeper is None else self.zookeeper.settings(),
             bridge=self.mode == "zookeeper",
         )

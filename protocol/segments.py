@@ -32,6 +32,9 @@ CollectionReleasedRecord without its foundings, which take FOUNDING_ID_BYTES eac
 
 FOUNDING_ID_BYTES: Final = 40
 
+MAX_LOG_SEGMENT_BYTES: Final = 12 << 20
+"""Of a segment: a last batch, or what is left of an object's bytes, may pass it by 4 MiB."""
+
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".sparse"
 
@@ -93,6 +96,9 @@ class CollectionReleasedRecord(msgspec.Struct, frozen=True, array_like=True, for
     VERSION: ClassVar[int] = 0
     foundings: Annotated[tuple[uuid.UUID, ...], msgspec.Meta(min_length=1, max_length=MAX_FOUNDINGS)]
     timestamp_ms: int
+
+
+RolledRecord = SegmentRecord | LogStartsRecord | CollectionReleasedRecord
 
 
 def index_path(path: str) -> str:

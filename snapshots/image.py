@@ -19,6 +19,7 @@ from pidkeeper.protocol.metadata_version import (
     MEMBERSHIP,
     MIGRATION,
     PARTITION_LOGS,
+    SEGMENTS,
     SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
@@ -129,6 +130,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise ValueError(f"a state image of version {self.version} with migration {self.migration}")
         if self.version < PARTITION_LOGS and (self.logs is not None or any(one.store_id for one in self.brokers)):
             raise ValueError(f"a state image of version {self.version} with partition logs")
+        if self.version < SEGMENTS and self.logs is not None and self.logs.collected:
+            raise ValueError(f"a state image of version {self.version} with segments")
         names = [record.transactional_id for record in self.transactions]
         if any(one >= other for one, other in itertools.pairwise(names)):
             raise ValueError("the transactions do not ascend by transactional id")

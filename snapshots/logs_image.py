@@ -7,6 +7,7 @@ import uuid
 import msgspec
 
 from pidkeeper.protocol.logs import BrokerId, LogNumber, Offset, TopicRecord
+from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId
 
 KeptBatch = tuple[int, int, int]
@@ -44,6 +45,15 @@ class LastCommit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     referenced: bool
 
 
+class LastRoll(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The segment that a broker committed last, and whether its log took it."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    number: Offset
+    joined: bool
+
+
 class LogImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One log. `columns`: of its batches, `markers`: of its markers, `aborted`: of its aborted transactions.
 
@@ -58,11 +68,20 @@ class LogImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     aborted: tuple[bytes, ...]
 
 
-class LogsImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SegmentsImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The segments of the log `number`, as columns in the order of `controller.state.logs.rolled`."""
+
+    number: LogNumber
+    columns: tuple[bytes, ...]
+
+
+class LogsImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """All logs. `topics` ascend by their first log, `logs` by their number, `commits` by broker id.
 
     `producers`: those that were silent longest come first. `objects`: columns of the objects that a log has a batch
     in, in the order of `controller.state.logs.objects`; `foundings`: those that the objects are of, by their index.
+    `segments`: of the logs that have any, ascending; `segment_names`: of the objects that are segments, by key; `rolls`
+    ascend by broker id; `collected`: foundings whose objects are deleted once no log needs them.
     """
 
     store_id: uuid.UUID | None
@@ -74,3 +93,7 @@ class LogsImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     foundings: list[uuid.UUID]
     commits: list[LastCommit]
     producers: list[ProducerRow]
+    segments: list[SegmentsImage] = []
+    segment_names: dict[int, SegmentName] = {}
+    rolls: list[LastRoll] = []
+    collected: tuple[uuid.UUID, ...] = ()

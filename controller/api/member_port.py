@@ -29,6 +29,13 @@ from pidkeeper.protocol.messages import (
     TransactionsPage,
 )
 from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    FindGarbageResponse,
+    FindRollsResponse,
+    KeptObjectsPage,
+)
 from pidkeeper.service.health_check import HealthCheck
 
 
@@ -103,6 +110,22 @@ class Member(Protocol):
 
     def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
         """Offsets of logs by time, as far as was applied here."""
+        ...
+
+    def find_rolls(self, limit: int) -> FindRollsResponse:
+        """Logs whose tails are to be rolled, as far as was applied here."""
+        ...
+
+    def find_garbage(self, limit: int) -> FindGarbageResponse:
+        """Objects that no log has needed for a while."""
+        ...
+
+    def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
+        """Which objects of the store nobody needs, as far as was applied here."""
+        ...
+
+    def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
+        """At most `limit` objects whose keys are above `after`."""
         ...
 
     def watch_logs(self, request: WatchLogsRequest) -> Awaitable[Any]:

@@ -11,6 +11,7 @@ from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.log_messages import MAX_DESCRIBED_PARTITIONS, MAX_NAMED_TOPICS
 from pidkeeper.protocol.logs import MAX_PARTITIONS
 from pidkeeper.protocol.records import BrokerId, ProducerId
+from pidkeeper.protocol.segment_messages import MAX_OBJECTS_PAGE
 from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH, MAX_TRANSACTIONAL_ID_LENGTH, TopicName, TransactionalId
 
 MAX_PAGE_BLOCKS: Final = 1000
@@ -102,6 +103,13 @@ class TopicPartitionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     name: TopicName
     after: Annotated[int, msgspec.Meta(ge=-1, lt=MAX_PARTITIONS)] = -1
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_DESCRIBED_PARTITIONS)] = 100
+
+
+class ObjectsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the store's objects whose keys are above `after` (-1: from the first), at most `limit`."""
+
+    after: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] = -1
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECTS_PAGE)] = 100
 
 
 class TopicQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

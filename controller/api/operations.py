@@ -26,6 +26,7 @@ from pidkeeper.controller.api.models import (
     VoterPath,
     WhoAmIResponse,
 )
+from pidkeeper.controller.api.segment_operations import SegmentOperations
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
@@ -100,6 +101,7 @@ class Operations:
         self.member: Final = member
         self.pending: Final = self._gate.pending
         self.logs: Final = LogOperations(self._gate)
+        self.segments: Final = SegmentOperations(self._gate)
 
     async def allocate(
         self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]

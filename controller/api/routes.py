@@ -11,6 +11,7 @@ from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
     HeartbeatQuery,
+    ObjectsQuery,
     ProducerPath,
     TopicPartitionsQuery,
     TopicQuery,
@@ -22,6 +23,7 @@ from pidkeeper.controller.api.models import (
     WhoAmIResponse,
 )
 from pidkeeper.controller.api.operations import Operations
+from pidkeeper.controller.api.segment_operations import SegmentOperations
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.log_messages import (
     CommitObjectRequest,
@@ -77,6 +79,23 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    CommitSegmentRequest,
+    CommitSegmentResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FindGarbageRequest,
+    FindGarbageResponse,
+    FindRollsRequest,
+    FindRollsResponse,
+    KeptObjectsPage,
+    ObjectsDeletedRequest,
+    ObjectsDeletedResponse,
+    ReleaseCollectionRequest,
+    ReleaseCollectionResponse,
+)
 from pidkeeper.service.access import Access
 from pidkeeper.service.call import Call
 from pidkeeper.service.routes import Route
@@ -112,6 +131,12 @@ def _on_logs(
     method: Callable[[LogOperations, Call[Any, Any, Any]], Awaitable[Any]],
 ) -> Callable[[Operations, Call[Any, Any, Any]], Awaitable[Any]]:
     return lambda operations, call: method(operations.logs, call)
+
+
+def _on_segments(
+    method: Callable[[SegmentOperations, Call[Any, Any, Any]], Awaitable[Any]],
+) -> Callable[[Operations, Call[Any, Any, Any]], Awaitable[Any]]:
+    return lambda operations, call: method(operations.segments, call)
 
 
 # The hottest call first: a path without a parameter is found by one look-up, whatever the order, but a reader
@@ -429,6 +454,94 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         query_texts=frozenset({"name", "topic_id"}),
         response=DeleteTopicResponse,
         errors=(*_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ),
+    Route(
+        method="POST",
+        path="/v1/segments/commit",
+        name="commit_segment",
+        summary="Let a segment in the store take the place of a part of its partition log.",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.commit),
+        request=CommitSegmentRequest,
+        response=CommitSegmentResponse,
+        errors=(*_SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED),
+    ),
+    Route(
+        method="POST",
+        path="/v1/logs/rolls",
+        name="find_rolls",
+        summary="List partition logs whose tails are to be rolled into segments.",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.rolls),
+        request=FindRollsRequest,
+        response=FindRollsResponse,
+        errors=_READ,
+    ),
+    Route(
+        method="POST",
+        path="/v1/logs/delete-records",
+        name="delete_records",
+        summary="Drop what lies below an offset of partition logs (KIP-107).",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.delete_records),
+        request=DeleteRecordsRequest,
+        response=DeleteRecordsResponse,
+        errors=(*_SESSION, ErrorCode.UNSUPPORTED_VERSION),
+    ),
+    Route(
+        method="POST",
+        path="/v1/objects/garbage",
+        name="find_garbage",
+        summary="List objects of the store that no partition log needs.",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.garbage),
+        request=FindGarbageRequest,
+        response=FindGarbageResponse,
+        errors=(*_READ, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="POST",
+        path="/v1/objects/deleted",
+        name="objects_deleted",
+        summary="Tell that objects which no partition log needs are deleted from the store.",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.deleted),
+        request=ObjectsDeletedRequest,
+        response=ObjectsDeletedResponse,
+        errors=(*_SESSION, ErrorCode.UNSUPPORTED_VERSION),
+    ),
+    Route(
+        method="POST",
+        path="/v1/objects/check",
+        name="check_objects",
+        summary="Tell which of some objects in the store nobody needs, nor ever will.",
+        access=Access.BROKER,
+        handler=_on_segments(SegmentOperations.check),
+        request=CheckObjectsRequest,
+        response=CheckObjectsResponse,
+        errors=(*_READ, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="GET",
+        path="/v1/objects",
+        name="list_objects",
+        summary="List the objects of the store that the quorum knows, page by page.",
+        access=Access.VIEWER,
+        handler=_on_segments(SegmentOperations.kept),
+        query_model=ObjectsQuery,
+        response=KeptObjectsPage,
+        errors=(*_READ, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="POST",
+        path="/v1/objects/release",
+        name="release_collection",
+        summary="Have unneeded objects of some foundings deleted from the store.",
+        access=Access.OPERATOR,
+        handler=_on_segments(SegmentOperations.release),
+        request=ReleaseCollectionRequest,
+        response=ReleaseCollectionResponse,
+        errors=_TOPIC,
     ),
     Route(
         method="GET",

@@ -12,6 +12,7 @@ from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
+from pidkeeper.controller.node.segment_views import check_objects, due_logs, garbage, kept_objects
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, peer_states, readiness
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state import requests
@@ -41,6 +42,13 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, QuorumMember
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    FindGarbageResponse,
+    FindRollsResponse,
+    KeptObjectsPage,
+)
 from pidkeeper.service.health_check import HealthCheck
 
 
@@ -140,6 +148,23 @@ class MemberInterface:
     def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
         """Offsets of logs by time."""
         return find_offsets(self._member.machine.logs, request)
+
+    def find_rolls(self, limit: int) -> FindRollsResponse:
+        """Logs whose tails are to be rolled."""
+        duties = self._member.leadership.segments
+        return due_logs(self._member.machine.logs, duties.due(limit), duties.settings.segment_bytes)
+
+    def find_garbage(self, limit: int) -> FindGarbageResponse:
+        """Objects that no log has needed for a while."""
+        return garbage(self._member.machine, limit, self._member.leadership.segments.garbage_before)
+
+    def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
+        """Which objects of the store nobody needs."""
+        return check_objects(self._member.machine, request)
+
+    def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
+        """One page of the store's objects."""
+        return kept_objects(self._member.machine, after, limit)
 
     def watch_logs(self, request: WatchLogsRequest) -> Any:
         """A future of WatchLogsResponse; see `LogWatch`."""

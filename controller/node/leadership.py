@@ -24,6 +24,7 @@ from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.markers import MarkerWriter
 from pidkeeper.controller.node.own_ids_duty import OwnIdsDuty
 from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.segment_duties import SegmentDuties
 from pidkeeper.controller.node.sessions import BrokerSessions
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.transaction_duties import TransactionDuties
@@ -120,6 +121,7 @@ class Leadership:
             new_name=surroundings.new_name,
         )
         self.log_watch = LogWatch()
+        self.segments = SegmentDuties(machine, self._ask, ticks=settings.timing.ticks, settings=settings.segments)
         self.logs = LogDuties(
             machine, self._ask, ticks=settings.timing.ticks, expiration_ms=settings.producer_id_expiration_ms
         )
@@ -272,6 +274,7 @@ class Leadership:
             self.founding.tick(self.ticks)
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.logs.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
+            self.segments.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.migration.tick()
             if not self.founding.hearing():
                 self.own_ids.tick()
@@ -281,6 +284,7 @@ class Leadership:
         self.sessions.restart(registered, self.ticks)
         self.transactions.lead(self._core.term, self.ticks)
         self.logs.lead(self.ticks)
+        self.segments.lead(self.ticks)
         self.own_ids.lead(self._core.term)
         self.founding.lead()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidkeeper.controller.node.segment_views import stored_segment
 from pidkeeper.controller.state.logs.partition_log import LocatedBatch, LoggedMarker, PartitionLog
+from pidkeeper.controller.state.logs.rolled import LocatedSegment
 from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.topic_decisions import described
 from pidkeeper.protocol.errors import ErrorCode
@@ -40,7 +42,7 @@ def read_logs(logs: LogsState, request: ReadLogsRequest) -> ReadLogsResponse:
     answers = []
     for wanted in request.logs:
         answer = _read_log(logs, wanted, objects, room, committed=request.committed)
-        room -= len(answer.batches) + len(answer.markers)
+        room -= len(answer.batches) + len(answer.markers) + (answer.segment is not None)
         answers.append(answer)
     return ReadLogsResponse(answers, [logs.objects.path(key) for key in objects])
 
@@ -54,6 +56,9 @@ def _read_log(logs: LogsState, wanted: ReadLog, objects: dict[int, int], room: i
     below = log.last_stable if committed else log.end
     if code or wanted.offset >= below or room <= 0:
         return LogBatches(wanted.log, code, log.start, log.end, log.last_stable)
+    if (rolled := log.segments.holding(wanted.offset)) is not None:
+        segment = stored_segment(rolled, objects)
+        return LogBatches(wanted.log, 0, log.start, log.end, log.last_stable, segment=segment)
     batches, markers, upto = _range(log, wanted, below, room)
     stored = [
         StoredBatch(one.base_offset, objects.setdefault(one.key, len(objects)), one.position, one.size)
@@ -68,7 +73,7 @@ def _read_log(logs: LogsState, wanted: ReadLog, objects: dict[int, int], room: i
         log.last_stable,
         stored,
         [Marker(*one) for one in markers],
-        [AbortedTransaction(one.producer_id, one.first_offset) for one in aborted],
+        [AbortedTransaction(one.producer_id, one.first_offset, one.marker_offset) for one in aborted],
     )
 
 
@@ -97,10 +102,12 @@ def _range(
 
 def find_offsets(logs: LogsState, request: FindOffsetsRequest) -> FindOffsetsResponse:
     """Offsets of logs by time."""
-    return FindOffsetsResponse([_find(logs.log(log), time, committed=request.committed) for log, time in request.logs])
+    objects: dict[int, int] = {}
+    found = [_find(logs.log(log), time, objects, committed=request.committed) for log, time in request.logs]
+    return FindOffsetsResponse(found, [logs.objects.path(key) for key in objects])
 
 
-def _find(log: PartitionLog | None, timestamp: int, *, committed: bool) -> FoundOffset:
+def _find(log: PartitionLog | None, timestamp: int, objects: dict[int, int], *, committed: bool) -> FoundOffset:
     if log is None:
         return FoundOffset(_UNKNOWN, _NOWHERE, _NOWHERE)
     if timestamp == LATEST:
@@ -109,10 +116,24 @@ def _find(log: PartitionLog | None, timestamp: int, *, committed: bool) -> Found
         return FoundOffset(0, log.start, _NOWHERE)
     if timestamp < 0 and timestamp != MAX_TIMESTAMP:
         return FoundOffset(ErrorCode.INVALID_REQUEST.kafka_code, _NOWHERE, _NOWHERE)
-    batch = log.latest() if timestamp == MAX_TIMESTAMP else log.first_at(timestamp)
-    if batch is None or (committed and batch.base_offset >= log.last_stable):
+    part = _latest(log) if timestamp == MAX_TIMESTAMP else log.segments.first_at(timestamp) or log.first_at(timestamp)
+    if part is None or (committed and part.base_offset >= log.last_stable):
         return FoundOffset(0, _NOWHERE, _NOWHERE)
-    return FoundOffset(0, max(batch.base_offset, log.start), batch.max_timestamp)
+    batch = segment = None
+    if isinstance(part, LocatedBatch):
+        index = objects.setdefault(part.key, len(objects))
+        batch = StoredBatch(part.base_offset, index, part.position, part.size)
+    else:
+        segment = stored_segment(part, objects)
+    return FoundOffset(0, max(part.base_offset, log.start), part.max_timestamp, batch, segment)
+
+
+def _latest(log: PartitionLog) -> LocatedBatch | LocatedSegment | None:
+    """The first part of those with the latest record."""
+    rolled, batch = log.segments.latest(), log.latest()
+    if rolled is None or batch is None:
+        return rolled or batch
+    return rolled if rolled.max_timestamp >= batch.max_timestamp else batch
 
 
 def topics_page(logs: LogsState, after: str, limit: int) -> TopicsPage:
@@ -144,4 +165,6 @@ def topic_partitions(logs: LogsState, name: str, after: int, limit: int) -> Topi
 def _described_log(logs: LogsState, partition: int, number: int) -> PartitionDescription:
     log = logs.log(number)
     assert log is not None, f"L2: log {number} has a topic, and is not there"
-    return PartitionDescription(partition, number, log.start, log.end, log.last_stable, log.size, len(log.objects()))
+    return PartitionDescription(
+        partition, number, log.start, log.end, log.last_stable, log.size, log.batch_count, len(log.segments)
+    )

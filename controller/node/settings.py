@@ -56,6 +56,20 @@ class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None
 
 
+class SegmentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A tail is rolled with `rows` batches and markers, with `tail_bytes`, or once its first row is `age_ms` old.
+
+    `segment_bytes`: how large agents make a segment. `retention_check_ms`: between two looks at the retention of a log
+    (Kafka's `log.retention.check.interval.ms`).
+    """
+
+    rows: int = 1000
+    tail_bytes: int = 4 << 20
+    age_ms: int = 600_000
+    segment_bytes: int = 8 << 20
+    retention_check_ms: int = 300_000
+
+
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """See ControllerConfig for the keys.
 
@@ -84,6 +98,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     producer_id_expiration_ms: int = 24 * 3_600_000
+    segments: SegmentSettings = SegmentSettings()
     zookeeper: ZooKeeperSettings | None = None
     bridge: bool = False
 

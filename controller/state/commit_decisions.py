@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from bisect import bisect_left
 from typing import Final
 
@@ -11,7 +12,7 @@ from pidkeeper.controller.state.logs import producers
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
-from pidkeeper.protocol.logs import BATCH_BYTES, OBJECT_BYTES, BatchCoordinates, ObjectRecord, TopicRecord
+from pidkeeper.protocol.logs import BATCH_BYTES, OBJECT_BYTES, BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
 from pidkeeper.protocol.metadata_version import PARTITION_LOGS
 from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord
 
@@ -26,7 +27,7 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
     """
     draft.require(PARTITION_LOGS)
     name, logs = request.object, draft.logs
-    _check_committer(draft, request)
+    check_committer(draft, name, request.founding_id)
     last = logs.last_commit(name.broker_id)
     if last is not None and last.broker_epoch == name.broker_epoch and last.number >= name.number:
         if last.number > name.number:
@@ -59,17 +60,20 @@ def most_bytes(request: requests.CommitObject) -> int:
     return OBJECT_BYTES + BATCH_BYTES * len(request.batches)
 
 
-def _check_committer(draft: Draft, request: requests.CommitObject) -> None:
-    name = request.object
+def check_committer(draft: Draft, name: ObjectId, founding_id: uuid.UUID) -> None:
+    """Raise RequestError unless a broker may commit an object of that name, in the cluster's store.
+
+    `founding_id`: of the founding that the object is named after.
+    """
     registration = draft.check_broker(name.broker_id, name.broker_epoch)
     store_id = draft.logs.store_id
     if registration.store_id is None or registration.store_id != store_id:
         detail = f"broker {name.broker_id} came with store {registration.store_id}, the cluster's is {store_id}"
         raise RequestError(ErrorCode.STORE_REFUSED, f"{detail}: register it with that one")
-    founding_id = draft.foundings.founding_id
-    if founding_id is None or founding_id != request.founding_id:
+    own = draft.foundings.founding_id
+    if own is None or own != founding_id:
         # Its name has that of another founding, under which nobody would find it.
-        detail = f"the object is named after founding {request.founding_id}, and this is {founding_id}: register anew"
+        detail = f"the object is named after founding {founding_id}, and this is {own}: register anew"
         raise RequestError(ErrorCode.STALE_BROKER_EPOCH, detail)
 
 

@@ -10,6 +10,7 @@ from pidkeeper.controller.state import (
     id_decisions,
     migration_decisions,
     requests,
+    segment_decisions,
     topic_decisions,
     transaction_decisions,
 )
@@ -22,6 +23,11 @@ _LOG_DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
     requests.DeleteTopic: topic_decisions.delete_topic,
     requests.ExpireProducers: topic_decisions.expire_producers,
     requests.ConfirmState: topic_decisions.confirm_state,
+    requests.CommitSegment: segment_decisions.commit_segment,
+    requests.DeleteRecords: segment_decisions.delete_records,
+    requests.RetainLogs: segment_decisions.retain,
+    requests.ObjectsDeleted: segment_decisions.objects_deleted,
+    requests.ReleaseCollection: segment_decisions.release_collection,
 }
 _DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS
 
@@ -94,6 +100,8 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
         return commit_decisions.most_bytes(request)
     if isinstance(request, requests.CreateTopic | requests.ExpireProducers):
         return topic_decisions.most_bytes(request)
+    if isinstance(request, requests.SegmentRequest):
+        return segment_decisions.most_bytes(request)
     if isinstance(request, requests.RecordFounding):
         return FOUNDING_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, get_args
@@ -19,7 +20,14 @@ from pidkeeper.controller.state.transitions import TransactionStatus, ends_at_on
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.logs import BrokerStoreRecord, LogRecord, ObjectId, ObjectRecord
-from pidkeeper.protocol.metadata_version import BASE, ENDS_AT_ONCE, LATEST, SUCCESSION, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import (
+    BASE,
+    ENDS_AT_ONCE,
+    LATEST,
+    SEGMENTS,
+    SUCCESSION,
+    TRANSACTIONAL_BLOCKS,
+)
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -31,6 +39,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     needed_version,
 )
+from pidkeeper.protocol.segments import RolledRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -121,7 +130,7 @@ class StateMachine:
                 case FoundingRecord() | SuccessionRecord() | EvidenceRecord() | EvidenceDismissedRecord():
                     self._found(record, offset)
                 case FeatureLevelRecord():
-                    self._take_version(record.metadata_version)
+                    self._raise_version(record.metadata_version)
                 case _:
                     self._serve(record, offset)
             self.next_offset = offset + 1
@@ -153,6 +162,8 @@ class StateMachine:
     ) -> None:
         before, last_block = self.foundings, self.producer_ids.last_block
         self.foundings = before.after(record, offset, self.producer_ids.next_producer_id)
+        if before.founding_id is None:
+            self._collect_own()
         if isinstance(record, SuccessionRecord):
             # What a founding hands out before its floor may be what brokers of the predecessor still hold.
             begun = before.founding_id == record.founding_id and last_block is not None
@@ -169,17 +180,36 @@ class StateMachine:
         if isinstance(record, TransactionRecord) and before is not None and ends_at_once(before, record):
             self.logs.end_transaction(before, record)
 
-    def _serve(self, record: RegistrationRecord | LogRecord, offset: int) -> None:
+    def _serve(self, record: RegistrationRecord | LogRecord | RolledRecord, offset: int) -> None:
         if isinstance(record, RegistrationRecord | BrokerStoreRecord):
             self.brokers.replay(record, offset)
             if isinstance(record, BrokerStoreRecord):
-                self.logs.pin(record.store_id, f"offset {offset}")
+                self._pin(record.store_id, offset)
             elif isinstance(record, UnregisterBrokerRecord):
                 self.logs.unregistered(record.broker_id)
             return
-        if isinstance(record, ObjectRecord):
+        if isinstance(record, ObjectRecord | SegmentRecord):
             self._check_committer(record.object, offset)
         self.logs.replay(record, offset, self.foundings.founding_id)
+
+    def _pin(self, store_id: uuid.UUID, offset: int) -> None:
+        first = self.logs.store_id is None
+        self.logs.pin(store_id, f"offset {offset}")
+        if first:
+            self._collect_own()
+
+    def _collect_own(self) -> None:
+        """What this founding put into the store is collected, unless it took the place of another that had put some."""
+        own = self.foundings.founding_id
+        if self.metadata_version >= SEGMENTS and own is not None and self.logs.store_id is not None:
+            known = set(self.logs.objects.foundings) | set(self.logs.collected)
+            self.logs.collect((own,) if known <= {own} else self.logs.collected)
+
+    def _raise_version(self, version: int) -> None:
+        before = self.metadata_version
+        self._take_version(version)
+        if before < SEGMENTS <= version:
+            self._collect_own()
 
     def _check_committer(self, name: ObjectId, offset: int) -> None:
         registration = self.brokers.get(name.broker_id)

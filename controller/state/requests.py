@@ -11,6 +11,7 @@ from pidkeeper.protocol.log_messages import OfferedBatch
 from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.protocol.transactions import TopicPartitions
 
 
@@ -269,6 +270,49 @@ class ExpireProducers(msgspec.Struct, frozen=True):
     producers: tuple[tuple[int, int, int], ...]
 
 
+class CommitSegment(msgspec.Struct, frozen=True):
+    """Answered with CommitSegmentResponse. Fields as of CommitSegmentRequest."""
+
+    object: ObjectId
+    founding_id: uuid.UUID
+    log: int
+    name: SegmentName
+    end_offset: int
+    size: int
+    index_size: int
+    max_timestamp: int
+    replaces: int
+
+
+class DeleteRecords(msgspec.Struct, frozen=True):
+    """Answered with DeleteRecordsResponse. `broker`: id and epoch of the agent that asks. `logs`: as of the request."""
+
+    broker: tuple[int, int]
+    logs: tuple[tuple[int, int], ...]
+
+
+class RetainLogs(msgspec.Struct, frozen=True):
+    """Asked by the leader itself: drop what lies below an offset of each log. Answered with None."""
+
+    starts: tuple[tuple[int, int], ...]
+
+
+class ObjectsDeleted(msgspec.Struct, frozen=True):
+    """Answered with ObjectsDeletedResponse. `broker`: id and epoch of the agent that deleted them."""
+
+    broker: tuple[int, int]
+    keys: tuple[int, ...]
+
+
+class ReleaseCollection(msgspec.Struct, frozen=True):
+    """An operator's. Answered with ReleaseCollectionResponse."""
+
+    foundings: tuple[uuid.UUID, ...]
+
+
+SegmentRequest = CommitSegment | DeleteRecords | RetainLogs | ObjectsDeleted | ReleaseCollection
+
+
 class ConfirmState(msgspec.Struct, frozen=True):
     """Answered with None once it is sure that no other leader has committed more than is applied then."""
 
@@ -300,5 +344,6 @@ Request = (
     | DeleteTopic
     | CommitObject
     | ExpireProducers
+    | SegmentRequest
     | ConfirmState
 )

@@ -17,6 +17,14 @@ from pidkeeper.protocol.log_messages import (
     ReadLogsRequest,
     WatchLogsRequest,
 )
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CommitSegmentRequest,
+    DeleteRecordsRequest,
+    FindGarbageRequest,
+    FindRollsRequest,
+    ObjectsDeletedRequest,
+)
 from tests.support.log_leader import LogLeader
 
 CALLS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
@@ -24,6 +32,12 @@ CALLS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
     "/v1/logs/read": ("read_logs", ReadLogsRequest),
     "/v1/logs/watch": ("watch_logs", WatchLogsRequest),
     "/v1/logs/offsets": ("find_offsets", FindOffsetsRequest),
+    "/v1/logs/rolls": ("find_rolls", FindRollsRequest),
+    "/v1/logs/delete-records": ("delete_records", DeleteRecordsRequest),
+    "/v1/segments/commit": ("commit_segment", CommitSegmentRequest),
+    "/v1/objects/garbage": ("find_garbage", FindGarbageRequest),
+    "/v1/objects/deleted": ("objects_deleted", ObjectsDeletedRequest),
+    "/v1/objects/check": ("check_objects", CheckObjectsRequest),
     "/v1/topics/create": ("create_topic", CreateTopicRequest),
     "/v1/topics/delete": ("delete_topic", DeleteTopicRequest),
     "/v1/topics/find": ("find_topics", FindTopicsRequest),
@@ -33,7 +47,10 @@ CALLS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
 async def call_log_leader(leader: LogLeader, request: web.Request) -> bytes:
     """The answer to one request. Raises RequestError."""
     if request.method == "GET":
-        return msgspec.json.encode(await leader.topics(request.query["after"], int(request.query["limit"])))
+        after, limit = request.query["after"], int(request.query["limit"])
+        if request.path == "/v1/objects":
+            return msgspec.json.encode(await leader.kept_objects(int(after), limit))
+        return msgspec.json.encode(await leader.topics(after, limit))
     name, kind = CALLS[request.path]
     try:
         asked = msgspec.json.decode(await request.read(), type=kind)

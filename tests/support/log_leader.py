@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
 from pidkeeper.controller.node.log_watch import LogWatch
+from pidkeeper.controller.node.segment_views import check_objects, due_logs, garbage, kept_objects
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.decide import decide
 from pidkeeper.controller.state.draft import Draft
@@ -46,6 +47,21 @@ from pidkeeper.protocol.records import (
     decode_batch,
     encode_batch,
 )
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    CommitSegmentRequest,
+    CommitSegmentResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FindGarbageRequest,
+    FindGarbageResponse,
+    FindRollsRequest,
+    FindRollsResponse,
+    KeptObjectsPage,
+    ObjectsDeletedRequest,
+    ObjectsDeletedResponse,
+)
 from pidkeeper.protocol.transactions import TopicPartitions
 
 FOUNDING: Final = uuid.UUID(int=42)
@@ -68,7 +84,7 @@ class LogLeader:
     `faults`: by call, what befalls the next ones: each is called with the request before it is carried out, and may
     raise, wait, or say that the answer is `lost` by returning True. `edits`: by call, what is done to every answer:
     called with the request and the answer. `calls`: what was asked, in order. `commits`: the objects that were
-    committed, in order, without those that were asked for again.
+    committed, in order, without those that were asked for again. `segment_bytes`: how large segments shall become.
     """
 
     def __init__(self) -> None:
@@ -77,6 +93,7 @@ class LogLeader:
         self.commits: list[CommitObjectRequest] = []
         self.faults: dict[str, deque[Callable[[Any], Any]]] = {}
         self.edits: dict[str, Callable[[Any, Any], None]] = {}
+        self.segment_bytes = 8 << 20
         self._watch = LogWatch()
         history: list[Record] = [
             FeatureLevelRecord(LATEST),
@@ -175,6 +192,27 @@ class LogLeader:
     async def topics(self, after: str, limit: int) -> TopicsPage:
         return await self._answer("topics", (after, limit), lambda asked: topics_page(self.machine.logs, *asked))
 
+    async def find_rolls(self, request: FindRollsRequest) -> FindRollsResponse:
+        return await self._answer("find_rolls", request, self._find_rolls)
+
+    async def commit_segment(self, request: CommitSegmentRequest) -> CommitSegmentResponse:
+        return await self._answer("commit_segment", request, self._commit_segment)
+
+    async def delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        return await self._answer("delete_records", request, self._delete_records)
+
+    async def find_garbage(self, request: FindGarbageRequest) -> FindGarbageResponse:
+        return await self._answer("find_garbage", request, self._find_garbage)
+
+    async def objects_deleted(self, request: ObjectsDeletedRequest) -> ObjectsDeletedResponse:
+        return await self._answer("objects_deleted", request, self._objects_deleted)
+
+    async def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
+        return await self._answer("check_objects", request, lambda asked: check_objects(self.machine, asked))
+
+    async def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
+        return await self._answer("kept_objects", (after, limit), lambda asked: kept_objects(self.machine, *asked))
+
     async def watch_logs(self, request: WatchLogsRequest) -> WatchLogsResponse:
         answer: asyncio.Future[WatchLogsResponse] = asyncio.get_running_loop().create_future()
         await self._answer("watch_logs", request, lambda asked: self._watch.add(self.machine.logs, asked.logs, answer))
@@ -210,6 +248,45 @@ class LogLeader:
         )
         if self.machine.next_offset > before:
             self.commits.append(request)
+        return answer
+
+    def _find_rolls(self, request: FindRollsRequest) -> FindRollsResponse:
+        """All logs with rows that are decided, as if each was due."""
+        logs = self.machine.logs
+        known = ((number, logs.log(number)) for number in logs.numbers())
+        due = [number for number, log in known if log is not None and log.last_stable > log.tail_start]
+        return due_logs(logs, due[: request.limit], self.segment_bytes)
+
+    def _commit_segment(self, request: CommitSegmentRequest) -> CommitSegmentResponse:
+        answer: CommitSegmentResponse = self.decide(
+            requests.CommitSegment(
+                ObjectId(request.broker_id, request.broker_epoch, request.number),
+                request.founding_id,
+                request.log,
+                request.name,
+                request.end_offset,
+                request.size,
+                request.index_size,
+                request.max_timestamp,
+                request.replaces,
+            )
+        )
+        return answer
+
+    def _delete_records(self, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        answer: DeleteRecordsResponse = self.decide(
+            requests.DeleteRecords((request.broker_id, request.broker_epoch), request.logs)
+        )
+        return answer
+
+    def _find_garbage(self, request: FindGarbageRequest) -> FindGarbageResponse:
+        """As if all of it had been garbage for long."""
+        return garbage(self.machine, request.limit, self.machine.logs.objects.became_garbage)
+
+    def _objects_deleted(self, request: ObjectsDeletedRequest) -> ObjectsDeletedResponse:
+        answer: ObjectsDeletedResponse = self.decide(
+            requests.ObjectsDeleted((request.broker_id, request.broker_epoch), request.keys)
+        )
         return answer
 
     def _create(self, request: CreateTopicRequest) -> TopicDescription:

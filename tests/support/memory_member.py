@@ -17,6 +17,7 @@ from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
+from pidkeeper.controller.node.segment_views import check_objects, due_logs, garbage, kept_objects
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.decide import decide
@@ -30,9 +31,11 @@ from pidkeeper.controller.state.requests import (
     AllocateProducerIds,
     BrokerHeartbeat,
     CommitObject,
+    CommitSegment,
     CompleteTransaction,
     ConfirmState,
     CreateTopic,
+    DeleteRecords,
     DeleteTopic,
     DismissEvidence,
     EndTxn,
@@ -40,12 +43,15 @@ from pidkeeper.controller.state.requests import (
     FillOwnIds,
     ForgetTransactionalId,
     InitProducerId,
+    ObjectsDeleted,
     OrderMigration,
     RaiseFloor,
     RaiseMetadataVersion,
     RecordFounding,
     RegisterBroker,
+    ReleaseCollection,
     Request,
+    RetainLogs,
     StartMigration,
     UnregisterBroker,
 )
@@ -87,6 +93,13 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
+from pidkeeper.protocol.segment_messages import (
+    CheckObjectsRequest,
+    CheckObjectsResponse,
+    FindGarbageResponse,
+    FindRollsResponse,
+    KeptObjectsPage,
+)
 from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock
 
@@ -271,6 +284,22 @@ class MemoryMember:
         """Where the batches of some logs are."""
         return read_logs(self.log_machine.logs, request)
 
+    def find_rolls(self, limit: int) -> FindRollsResponse:
+        """All logs, as if each was due."""
+        return due_logs(self.log_machine.logs, self.log_machine.logs.numbers()[:limit], 8 << 20)
+
+    def find_garbage(self, limit: int) -> FindGarbageResponse:
+        """As if all of it had been garbage for long."""
+        return garbage(self.log_machine, limit, self.log_machine.logs.objects.became_garbage)
+
+    def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
+        """Which objects of the store nobody needs."""
+        return check_objects(self.log_machine, request)
+
+    def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
+        """One page of the store's objects."""
+        return kept_objects(self.log_machine, after, limit)
+
     def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
         """Offsets of logs by time."""
         return find_offsets(self.log_machine.logs, request)
@@ -383,7 +412,16 @@ class MemoryMember:
                 return RaiseFloorResponse(self.next_id, raised)
             case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
                 return self._decide(request)
-            case CommitObject() | CreateTopic() | DeleteTopic() | ConfirmState():
+            case (
+                CommitObject()
+                | CreateTopic()
+                | DeleteTopic()
+                | ConfirmState()
+                | CommitSegment()
+                | DeleteRecords()
+                | ObjectsDeleted()
+                | ReleaseCollection()
+            ):
                 return self.decide_on_logs(request)
             case (
                 RaiseMetadataVersion()
@@ -395,6 +433,7 @@ class MemoryMember:
                 | OrderMigration()
                 | AdvanceMigration()
                 | ExpireProducers()
+                | RetainLogs()
             ):
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 
 from pidkeeper.controller.state.logs import limits, producers
-from pidkeeper.controller.state.logs.state import Key, LogsState, last_commit, logs_of, marker_epoch
+from pidkeeper.controller.state.logs.state import Key, LogsState, last_commit, last_roll, logs_of, marker_epoch
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord, TopicRecord
+from pidkeeper.protocol.segments import SegmentRecord
 from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
-from pidkeeper.snapshots.logs_image import LastCommit, ProducerEntry
+from pidkeeper.snapshots.logs_image import LastCommit, LastRoll, ProducerEntry
 
 
 class LogsDraft:
@@ -17,17 +19,24 @@ class LogsDraft:
 
     __slots__ = (
         "_aborted",
+        "_begun",
         "_commits",
         "_committers",
         "_created",
+        "_deleted",
         "_ends",
         "_objects",
         "_open",
         "_producers",
         "_removed",
+        "_rolled",
+        "_rollers",
+        "_rolls",
         "_rows",
+        "_segments",
         "_state",
         "_strangers",
+        "collected",
         "next_log",
         "partitions",
         "store_id",
@@ -48,6 +57,13 @@ class LogsDraft:
         self._ends: dict[int, int] = {}
         self._producers: dict[Key, ProducerEntry | None] = {}
         self._commits: dict[int, LastCommit] = {}
+        self.collected = state.collected
+        self._segments, self._rollers = state.segments, state.rollers
+        self._rolls: dict[int, LastRoll] = {}
+        self._rolled: set[int] = set()
+        # Where logs begin that the batch cuts.
+        self._begun: dict[int, int] = {}
+        self._deleted: set[int] = set()
 
     # Topics.
 
@@ -140,6 +156,50 @@ class LogsDraft:
         self._committers += self.last_commit(name.broker_id) is None
         self._commits[name.broker_id] = last_commit(record)
         self._objects += bool(record.batches)
+
+    # Segments, and what is deleted.
+
+    def last_roll(self, broker_id: int) -> LastRoll | None:
+        """The segment that a broker committed last, whatever its epoch was."""
+        return self._rolls.get(broker_id) or self._state.last_roll(broker_id)
+
+    def has_room_for_roll(self, broker_id: int) -> bool:
+        """Whether a segment of that broker, and its last one, may be kept."""
+        return (
+            (self.last_roll(broker_id) is not None or self._rollers < limits.MAX_COMMITTERS)
+            and self._segments < limits.MAX_SEGMENTS
+            and self._objects < limits.MAX_OBJECTS
+        )
+
+    def is_reshaped(self, log: int) -> bool:
+        """Whether the batch rolls or cuts that log."""
+        return log in self._begun or log in self._rolled
+
+    def roll(self, record: SegmentRecord) -> None:
+        """A segment is committed."""
+        broker_id = record.object.broker_id
+        self._rollers += self.last_roll(broker_id) is None
+        self._rolls[broker_id] = last_roll(record)
+        self._rolled.add(record.log)
+        self._segments += 1
+        self._objects += 1
+
+    def start(self, log: int) -> int:
+        """The first offset of a log."""
+        known = self._state.log(log)
+        return self._begun.get(log, 0 if known is None else known.start)
+
+    def begin(self, log: int, offset: int) -> None:
+        """A log begins at an offset from now on."""
+        self._begun[log] = offset
+
+    def is_garbage(self, key: int) -> bool:
+        """Whether an object is to be deleted."""
+        return key in self._state.objects.garbage and key not in self._deleted
+
+    def deleted(self, keys: Iterable[int]) -> None:
+        """Objects are deleted. They count still: they go with the batch."""
+        self._deleted.update(keys)
 
     def end_transaction(self, before: TransactionRecord, after: TransactionRecord) -> None:
         """As `LogsState.end_transaction`."""

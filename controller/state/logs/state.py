@@ -18,7 +18,8 @@ from itertools import islice
 
 from pidkeeper.controller.state.logs import limits, producers
 from pidkeeper.controller.state.logs.objects import Objects
-from pidkeeper.controller.state.logs.partition_log import PartitionLog
+from pidkeeper.controller.state.logs.partition_log import Freed, PartitionLog
+from pidkeeper.controller.state.logs.rolled import LocatedSegment
 from pidkeeper.controller.state.logs.topics import Topics
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.logs import (
@@ -30,8 +31,9 @@ from pidkeeper.protocol.logs import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, RolledRecord, SegmentRecord
 from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
-from pidkeeper.snapshots.logs_image import LastCommit, LogsImage, ProducerEntry, ProducerRow
+from pidkeeper.snapshots.logs_image import LastCommit, LastRoll, LogsImage, ProducerEntry, ProducerRow, SegmentsImage
 
 Key = tuple[int, int]
 """The number of a log, and a producer id."""
@@ -41,21 +43,24 @@ class LogsState:
     """Topics, their logs, and the producers that wrote to them.
 
     `store_id`: of the cluster's store, None until the first broker came with one. `rows`: batches and markers of all
-    logs; `open`: transactions that are open, `aborted`: and that were aborted, once for each log. `gone_on`: logs that
-    have changed since somebody took note of them.
+    tails; `segments`: of all logs; `open`: transactions that are open, `aborted`: and that were aborted, once for each
+    log. `gone_on`: logs that have changed since somebody took note of them. `collected`: foundings whose objects are
+    deleted once no log needs them.
     """
 
     def __init__(self) -> None:
         self.store_id: uuid.UUID | None = None
         self.topics = Topics()
         self.objects = Objects()
-        self.rows = self.open = self.aborted = 0
+        self.rows = self.segments = self.open = self.aborted = 0
+        self.collected: tuple[uuid.UUID, ...] = ()
         self.gone_on: set[int] = set()
         self._generation = 0
         self._logs: dict[int, PartitionLog] = {}
         # Those that were silent longest come first.
         self._producers: dict[Key, ProducerEntry] = {}
         self._commits: dict[int, LastCommit] = {}
+        self._rolls: dict[int, LastRoll] = {}
 
     # Questions.
 
@@ -70,6 +75,19 @@ class LogsState:
     def last_commit(self, broker_id: int) -> LastCommit | None:
         """What a broker committed last, whatever its epoch was."""
         return self._commits.get(broker_id)
+
+    def last_roll(self, broker_id: int) -> LastRoll | None:
+        """The segment that a broker committed last, whatever its epoch was."""
+        return self._rolls.get(broker_id)
+
+    def numbers(self) -> list[int]:
+        """The numbers of all logs."""
+        return list(self._logs)
+
+    @property
+    def rollers(self) -> int:
+        """Brokers whose last segment is kept."""
+        return len(self._rolls)
 
     @property
     def committers(self) -> int:
@@ -95,8 +113,17 @@ class LogsState:
     def unregistered(self, broker_id: int) -> None:
         """A broker's registration ended: whoever takes the id has a later epoch."""
         self._commits.pop(broker_id, None)
+        self._rolls.pop(broker_id, None)
 
-    def replay(self, record: LogRecord, offset: int, founding_id: uuid.UUID | None) -> None:
+    def collect(self, foundings: tuple[uuid.UUID, ...]) -> None:
+        """Objects of these foundings are deleted once no log needs them."""
+        self.collected = foundings
+
+    def collects(self, founding_id: uuid.UUID | None) -> bool:
+        """Whether anything is deleted in a quorum of that founding; `collected` says of which foundings."""
+        return founding_id is not None and founding_id in self.collected
+
+    def replay(self, record: LogRecord | RolledRecord, offset: int, founding_id: uuid.UUID | None) -> None:
         """Apply one committed record. Total and deterministic: a violated assertion stops the process."""
         where = f"offset {offset}"
         match record:
@@ -113,6 +140,8 @@ class LogsState:
                 self._expire(record, where)
             case ObjectsDeletedRecord():
                 self.objects.deleted(record.keys, offset)
+            case SegmentRecord() | LogStartsRecord() | CollectionReleasedRecord():
+                self._reshape(record, founding_id, where)
         assert self.topics.partitions <= limits.MAX_PARTITIONS, f"L6: {where} makes {self.topics.partitions} partitions"
 
     def _append(self, record: ObjectRecord, founding_id: uuid.UUID, where: str) -> None:
@@ -132,6 +161,48 @@ class LogsState:
         assert len(self._commits) <= limits.MAX_COMMITTERS, f"L6: {where} makes {len(self._commits)} committers"
         assert self.aborted + self.open <= limits.MAX_ABORTED, f"L6: {where} makes {self.aborted} aborted transactions"
         assert len(self.objects) <= limits.MAX_OBJECTS, f"L6: {where} makes {len(self.objects)} objects"
+
+    def _reshape(self, record: RolledRecord, founding_id: uuid.UUID | None, where: str) -> None:
+        match record:
+            case SegmentRecord():
+                assert founding_id is not None, f"L3: {where} has {record.object}, but no founding is known"
+                self._roll(record, founding_id, where)
+            case LogStartsRecord():
+                for number, start in record.starts:
+                    log = self._own(number)
+                    before = len(log.segments)
+                    self._free(log.drop_below(start))
+                    self.segments += len(log.segments) - before
+            case CollectionReleasedRecord():
+                self.collect(record.foundings)
+
+    def _roll(self, record: SegmentRecord, founding_id: uuid.UUID, where: str) -> None:
+        name = record.object
+        last = self._rolls.get(name.broker_id)
+        assert last is None or (name.broker_epoch, name.number) > (last.broker_epoch, last.number), (
+            f"L3: {where} commits segment {name} behind {last}"
+        )
+        joined = record.replaces > 0
+        self._rolls[name.broker_id] = last_roll(record)
+        key = self.objects.add(founding_id, name, record.size, int(joined), record.name)
+        if joined:
+            log = self._own(record.log)
+            covered = log.covered(record.name.base_offset, record.end_offset)
+            assert covered == record.replaces, f"L7: {where} has {record}, but that takes the place of {covered}"
+            before = len(log.segments)
+            # As Kafka does for records without a time: that of the file counts.
+            latest = record.max_timestamp if record.max_timestamp >= 0 else record.timestamp_ms
+            span = record.name.base_offset, record.end_offset
+            self._free(log.roll(LocatedSegment(*span, key, record.size, record.index_size, latest)))
+            self.segments += len(log.segments) - before
+        assert self.segments <= limits.MAX_SEGMENTS, f"L6: {where} makes {self.segments} segments"
+        assert len(self.objects) <= limits.MAX_OBJECTS, f"L6: {where} makes {len(self.objects)} objects"
+        assert len(self._rolls) <= limits.MAX_COMMITTERS, f"L6: {where} makes {len(self._rolls)} rollers"
+
+    def _free(self, freed: Freed) -> None:
+        self.rows -= freed.rows
+        self.aborted -= freed.aborted
+        self.objects.release(freed.keys)
 
     def _join(self, batch: BatchCoordinates, key: int, timestamp_ms: int, where: str) -> None:
         log = self._own(batch.log)
@@ -180,7 +251,8 @@ class LogsState:
             self.rows -= log.rows
             self.open -= len(log.open)
             self.aborted -= log.aborted_count
-            self.objects.release(log.objects())
+            self.segments -= len(log.segments)
+            self.objects.release(log.keys())
         for place in [place for place in self._producers if place[0] in gone]:
             del self._producers[place]
         self.gone_on |= gone
@@ -201,19 +273,26 @@ class LogsState:
         self._generation += 1
         store_id, topics, next_log = self.store_id, self.topics.all(), self.topics.next_log
         logs, entries, commits = self._logs.copy(), self._producers.copy(), self._commits.copy()
+        rolls, collected = self._rolls.copy(), self.collected
         objects, foundings, next_key = self.objects.captured(), list(self.objects.foundings), self.objects.next_key
 
         def image() -> LogsImage:
+            columns, segment_names = objects()
+            rolled = [logs[number] for number in sorted(logs) if len(logs[number].segments)]
             return LogsImage(
                 store_id,
                 next_log,
                 next_key,
                 topics,
                 [logs[number].image() for number in sorted(logs)],
-                objects(),
+                columns,
                 foundings,
                 [commits[broker_id] for broker_id in sorted(commits)],
                 [ProducerRow(log, producer_id, entry) for (log, producer_id), entry in entries.items()],
+                [SegmentsImage(log.number, log.segments.packed()) for log in rolled],
+                segment_names,
+                [rolls[broker_id] for broker_id in sorted(rolls)],
+                collected,
             )
 
         return image
@@ -222,7 +301,8 @@ class LogsState:
         """Become what a snapshot kept; for a state in which nothing is yet. Raises ValueError."""
         self.store_id = image.store_id
         self.topics = Topics(image.topics, image.next_log)
-        self.objects.restore(image.objects, image.foundings, image.next_object)
+        self.objects.restore(image.objects, image.segment_names, image.foundings, image.next_object)
+        self.collected = image.collected
         for topic in image.topics:
             for partition, number in enumerate(topic.logs):
                 self._logs[number] = PartitionLog(topic, partition)
@@ -233,9 +313,21 @@ class LogsState:
             log.restore(one)
             self.rows += log.rows
             self.aborted += log.aborted_count
+        self._restore_segments(image)
         self._commits = {one.broker_id: one for one in image.commits}
+        self._rolls = {one.broker_id: one for one in image.rolls}
         self._producers = {(one.log, one.producer_id): one.entry for one in image.producers}
         self._reopen()
+
+    def _restore_segments(self, image: LogsImage) -> None:
+        for one in image.segments:
+            log = self._logs.get(one.number)
+            if log is None:
+                raise ValueError(f"log {one.number} has segments, and is of no topic")
+            log.segments.restore(one.columns)
+            self.segments += len(log.segments)
+            if (end := log.segments.trailing(1)[0].end_offset) != log.tail_start:
+                raise ValueError(f"the segments of log {one.number} end at {end}, its tail begins at {log.tail_start}")
 
     def _reopen(self) -> None:
         opened = [(entry.open_since, place) for place, entry in self._producers.items()]
@@ -251,6 +343,12 @@ def last_commit(record: ObjectRecord) -> LastCommit:
     """What is kept of a commit."""
     name = record.object
     return LastCommit(name.broker_id, name.broker_epoch, name.number, record.outcomes, bool(record.batches))
+
+
+def last_roll(record: SegmentRecord) -> LastRoll:
+    """What is kept of a segment's commit."""
+    name = record.object
+    return LastRoll(name.broker_id, name.broker_epoch, name.number, record.replaces > 0)
 
 
 def logs_of(transaction: TransactionRecord, topic: Callable[[str], TopicRecord | None]) -> Iterator[int]:

@@ -81,7 +81,7 @@ def test_offsets_and_the_last_stable_one(done: list[tuple[str, int, int]]) -> No
     assert told.log.open == told.open
     assert list(told.log.open.values()) == sorted(told.open.values())
     assert told.log.size == 9 * len(told.batches)
-    assert list(told.log.objects()) == [told.rows.index(row) for row in told.batches]
+    assert told.log.keys() == [told.rows.index(row) for row in told.batches]
 
 
 transactions = st.lists(
@@ -161,7 +161,7 @@ IMAGE = Told([("data", 1, 2), ("data", -1, 1), ("end", 1, 0)]).log.image()
     ("damaged", "why"),
     [
         (replace(IMAGE, end=2), "has batches from 0 on, and goes from 0 to 2"),
-        (replace(IMAGE, start=1), "has batches from 0 on, and goes from 1 to 4"),
+        (replace(IMAGE, start=2), "has batches from 0 on, and goes from 2 to 4"),
         (replace(IMAGE, columns=IMAGE.columns[1:]), "5 columns, where 6 are kept"),
         (replace(IMAGE, columns=(*IMAGE.columns, b"")), "7 columns, where 6 are kept"),
         (replace(IMAGE, columns=(b"", *IMAGE.columns[1:])), r"columns of \[0, 2, 2, 2, 2, 2\] rows"),
