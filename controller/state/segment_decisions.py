@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.commit_decisions import check_committer
 from pidkeeper.controller.state.draft import Draft
@@ -25,8 +27,9 @@ from pidkeeper.protocol.segments import (
     LogStartsRecord,
     SegmentRecord,
 )
+from pidkeeper.protocol.topic_names import RULE, is_topic_name
 
-_KEY_BYTES = 9
+_KEY_BYTES: Final = 9
 """Of an encoded integer, at most."""
 
 
@@ -40,6 +43,9 @@ def commit_segment(draft: Draft, request: requests.CommitSegment) -> CommitSegme
     draft.require(SEGMENTS)
     name, logs = request.object, draft.logs
     check_committer(draft, name, request.founding_id)
+    if not is_topic_name(request.name.topic):
+        # It is a part of the object's name, also where no log takes the segment.
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"{request.name.topic!r}: a topic's name is {RULE}")
     last = logs.last_roll(name.broker_id)
     if last is not None and last.broker_epoch == name.broker_epoch and last.number >= name.number:
         if last.number > name.number:

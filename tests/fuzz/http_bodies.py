@@ -98,6 +98,24 @@ _VALID: Final[dict[str, dict[str, Any]]] = {
     "/v1/logs/read": {"logs": [[0, 0, 1000], [9, 1, 0]], "committed": True, "confirmed": True},
     "/v1/logs/watch": {"logs": [[0, 5, 5]], "wait_ms": 0},
     "/v1/logs/offsets": {"logs": [[0, -1], [0, 5]], "committed": True},
+    "/v1/logs/rolls": {"limit": 5},
+    "/v1/logs/delete-records": {**_BROKER, "logs": [[0, -1], [9, 0]]},
+    "/v1/segments/commit": {
+        **_BROKER,
+        "founding_id": str(FOUNDING_ID),
+        "number": 0,
+        "log": 0,
+        "name": ["known", 0, 0],
+        "end_offset": 1,
+        "size": 80,
+        "index_size": 10,
+        "max_timestamp": 5,
+        "replaces": 1,
+    },
+    "/v1/objects/garbage": {"limit": 5},
+    "/v1/objects/deleted": {**_BROKER, "keys": [0, 9]},
+    "/v1/objects/check": {"founding_id": str(FOUNDING_ID), "segments": False, "objects": [[7, 0, 0]]},
+    "/v1/objects/release": {"foundings": [str(FOUNDING_ID)]},
 }
 """A valid body of each call that a transaction or a topic needs, or the end of the migration."""
 
@@ -106,6 +124,7 @@ _QUERIES: Final = {
     "/v1/transactions": "?after=&limit=10&state=Empty&producer_id=7",
     "/v1/transactions/describe": "?transactional_id=tx",
     "/v1/topics": "?after=&limit=10",
+    "/v1/objects": "?after=-1&limit=10",
     "DELETE /v1/topics": "?name=doomed",
     "/v1/topics/describe": "?name=known&after=-1&limit=10",
 }

@@ -52,15 +52,41 @@ class Transaction:
 
 @dataclass
 class Log:
-    """Rows are (offset, records, producer id, epoch, outcome): the outcome is None for data."""
+    """Rows of the tail are (offset, records, producer id, epoch, outcome): the outcome is None for data.
+
+    `segments` are (first offset, offset behind the last). `behind`: where the tail begins when it has no row.
+    """
 
     rows: list[tuple[int, int, int, int, bool | None]] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    segments: list[tuple[int, int]] = field(default_factory=list)
+    start: int = 0
+    behind: int = 0
 
     @property
     def end(self) -> int:
         """The next offset."""
-        return self.rows[-1][0] + self.rows[-1][1] if self.rows else 0
+        return self.rows[-1][0] + self.rows[-1][1] if self.rows else self.behind
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Segments and rows, each by its first offset and the one behind its last."""
+        return self.segments + [(row[0], row[0] + row[1]) for row in self.rows]
+
+    def roll(self, base: int, end: int) -> None:
+        """One segment from `base` to `end`."""
+        self.behind = self.end
+        self.segments = [one for one in self.segments if one[0] < base] + [(base, end)]
+        self.rows = [row for row in self.rows if row[0] >= end]
+        self.aborted = [one for one in self.aborted if one[2] >= end]
+
+    def cut(self, start: int) -> None:
+        """Nothing below `start`."""
+        self.behind, self.start = self.end, start
+        self.segments = [one for one in self.segments if one[1] > start]
+        self.rows = [row for row in self.rows if row[0] + row[1] > start]
+        tail = self.rows[0][0] if self.rows else self.behind
+        self.aborted = [one for one in self.aborted if one[2] >= max(start, tail)]
 
 
 class NaiveLogs:
@@ -110,7 +136,7 @@ class NaiveLogs:
     def last_stable(self, log: int) -> int:
         """Of a log."""
         opened = [one.open for (of, _), one in self.producers.items() if of == log and one.open is not None]
-        return min(opened, default=self.logs[log].end)
+        return max(min(opened, default=self.logs[log].end), self.logs[log].start)
 
     # Topics.
 

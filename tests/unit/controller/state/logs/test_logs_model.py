@@ -15,13 +15,29 @@ from pidkeeper.controller.state.logs import limits
 from pidkeeper.controller.state.machine import CapturedState, StateMachine
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.log_messages import CommitObjectResponse, DeleteTopicResponse, OfferedBatch, TopicDescription
-from pidkeeper.protocol.logs import MAX_DELETED, ObjectsDeletedRecord
+from pidkeeper.protocol.logs import MAX_DELETED, ObjectId, ObjectsDeletedRecord
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
 from pidkeeper.protocol.records import decode_batch, encode_batch
+from pidkeeper.protocol.segment_messages import HIGH_WATERMARK, CommitSegmentResponse, DeletedRecords
+from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import decode_snapshot
-from tests.support.log_state import FIRST_OWN, NOW, commit, data, decided, end, init, join, log_of, make, topic
-from tests.support.naive_logs import NO_PAIR, NaiveLogs
+from tests.support.log_state import (
+    EPOCHS,
+    FIRST_OWN,
+    FOUNDING,
+    NOW,
+    commit,
+    data,
+    decided,
+    end,
+    init,
+    join,
+    log_of,
+    make,
+    topic,
+)
+from tests.support.naive_logs import NO_PAIR, UNKNOWN, NaiveLogs
 from tests.support.snapshot_file import snapshot_file
 
 NAMES = ["t", "u"]
@@ -49,7 +65,7 @@ kinds: dict[str, tuple[int, st.SearchStrategy[Asked]]] = {
 asked = st.sampled_from([kind for kind, (weight, _) in kinds.items() for _ in range(weight)]).flatmap(
     lambda kind: st.tuples(st.just(kind), kinds[kind][1])
 )
-between = st.sampled_from(["nothing", "nothing", "capture", "restore", "collect"])
+between = st.sampled_from(["nothing", "capture", "restore", "collect", "roll", "roll", "cut"])
 histories = st.lists(st.tuples(st.lists(asked, min_size=2, max_size=8), between), min_size=3, max_size=10)
 History = list[tuple[list[tuple[str, Asked]], str]]
 
@@ -142,7 +158,12 @@ class World:
         assert ends == [row for row in known.rows if row[4] is not None]
         aborted = [(one.producer_id, one.first_offset, one.marker_offset) for one in log.aborted_between(0, 10**6)]
         assert aborted == known.aborted
-        assert (log.end, log.last_stable) == (known.end, self.model.last_stable(number))
+        assert (log.start, log.end, log.last_stable) == (known.start, known.end, self.model.last_stable(number))
+        assert [(one.base_offset, one.end_offset) for one in log.segments] == known.segments
+        for offset in range(log.start, log.end):
+            rolled = log.segments.holding(offset)
+            inside = [one for one in known.segments if one[0] <= offset < one[1]]
+            assert ([] if rolled is None else [(rolled.base_offset, rolled.end_offset)]) == inside
 
     # Snapshots and garbage.
 
@@ -158,6 +179,76 @@ class World:
             self._replay(encode_batch([ObjectsDeletedRecord(tuple(keys), self.now)]))
             self.model.objects -= len(keys)
             self.check()
+        elif what == "roll":
+            for number in list(self.model.logs):
+                self._roll(number)
+        elif what == "cut":
+            self._cut()
+
+    def _roll(self, number: int) -> None:
+        """One broker rolls some part of a log, and then another one does that knows of no other roller."""
+        known, (topic, partition) = self.model.logs[number], self._partition_of(number)
+        parts, stable = known.parts, self.model.last_stable(number)
+        bases = [one[0] for one in known.segments[-2:]] + [row[0] for row in known.rows[:1]]
+        if not bases:
+            return
+        base = bases[(self.now + number) % len(bases)]
+        tail = known.rows[0][0] if known.rows else known.behind
+        ends = [one[1] for one in parts if base < one[1] and tail <= one[1] <= stable]
+        if not ends:
+            return
+        end = ends[(self.now * 7 + number) % len(ends)]
+        replaced = sum(base <= one[0] and one[1] <= end for one in parts)
+        name = SegmentName(topic, partition, base)
+        for broker in (1, 2):
+            still = sum(base <= one[0] and one[1] <= end for one in known.parts)
+            self.numbers[broker] += 1
+            request = requests.CommitSegment(
+                ObjectId(broker, EPOCHS[broker], self.numbers[broker]), FOUNDING, number, name, end, 9, 9, 9, replaced
+            )
+            fits = still == replaced and len(self.leader.logs.objects) < limits.MAX_OBJECTS
+            if len(self.leader.logs.objects) >= limits.MAX_OBJECTS:
+                assert self._decide(request) is ErrorCode.NOT_ENOUGH_REPLICAS
+                continue
+            for _ in range(2):
+                assert self._decide(request) == CommitSegmentResponse(fits), (number, base, end, known)
+            self.model.objects += 1
+            if fits:
+                known.roll(base, end)
+            self.check()
+
+    def _partition_of(self, number: int) -> tuple[str, int]:
+        return next((one.name, number - one.logs[0]) for one in self.model.topics.values() if number in one.logs)
+
+    def _cut(self) -> None:
+        """Records are deleted below some offset of each log, also amid a batch or a transaction, and behind the end."""
+        asked = []
+        for number, known in self.model.logs.items():
+            asked.append((number, (known.start + self.now % 5) if self.now % 3 else HIGH_WATERMARK))
+        asked.append((self.model.next_log, 0))
+        answer = self._decide(requests.DeleteRecords((1, EPOCHS[1]), tuple(asked)))
+        for (number, offset), told in zip(asked, answer.logs, strict=True):
+            if number not in self.model.logs:
+                assert told == DeletedRecords(-UNKNOWN, -1)
+                continue
+            known = self.model.logs[number]
+            if offset > known.end:
+                assert told == DeletedRecords(1, -1)
+            else:
+                start = known.end if offset == HIGH_WATERMARK else max(offset, known.start)
+                assert told == DeletedRecords(0, start)
+                if start > known.start:
+                    known.cut(start)
+        self.check()
+
+    def _decide(self, request: requests.Request) -> Any:
+        """One request in a batch of its own."""
+        self.now += 1
+        draft = Draft(self.leader, self.now)
+        (answer,) = decided(draft, [request])
+        if draft.records:
+            self._replay(encode_batch(draft.records))
+        return answer
 
     def _restore(self, captured: CapturedState) -> None:
         """A follower begins with the snapshot, and goes on with what came since it was begun."""
