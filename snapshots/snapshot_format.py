@@ -110,8 +110,9 @@ def _body(image: StateImage) -> Iterator[bytes]:
 
 
 def _logs(logs: LogsImage) -> Iterator[bytes]:
-    yield _msgpack_head(0x80, len(_LOGS_FIELDS))
-    for field in _LOGS_FIELDS:
+    fields = [field for field in _LOGS_FIELDS if field.required or getattr(logs, field.name)]
+    yield _msgpack_head(0x80, len(fields))
+    for field in fields:
         yield _ENCODER.encode(field.encode_name)
         value = getattr(logs, field.name)
         if isinstance(value, list):

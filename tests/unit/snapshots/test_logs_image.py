@@ -11,8 +11,17 @@ import pytest
 
 from pidkeeper.protocol.logs import TopicRecord
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.snapshots.image import StateImage
-from pidkeeper.snapshots.logs_image import LastCommit, LogImage, LogsImage, ProducerEntry, ProducerRow
+from pidkeeper.snapshots.logs_image import (
+    LastCommit,
+    LastRoll,
+    LogImage,
+    LogsImage,
+    ProducerEntry,
+    ProducerRow,
+    SegmentsImage,
+)
 from pidkeeper.snapshots.snapshot_format import PIECE_BYTES, SnapshotError, decode_snapshot, encode_snapshot
 from tests.support.snapshot_file import snapshot_file
 
@@ -28,6 +37,10 @@ LOGS = LogsImage(
     [ONE],
     [LastCommit(1, 3, 9, (0, -45), referenced=True)],
     [ProducerRow(0, 7, ENTRY)],
+    [SegmentsImage(0, (b"12345678",) * 6)],
+    {0: SegmentName("t", 0, 0)},
+    [LastRoll(1, 3, 9, joined=True)],
+    (ONE,),
 )
 
 

@@ -64,7 +64,9 @@ async def test_a_topic_is_created_written_to_read_and_deleted(api: Api, member: 
         "batches": [[0, 0, 0, 10]],
     }
     assert found["logs"][1] == {"log": 7, "error_code": 3}
-    assert (await post(api, "logs/offsets", logs=[[0, -1], [0, 77]])).json() == {"offsets": [[0, 3, -1], [0, 0, 77]]}
+    found = (await post(api, "logs/offsets", logs=[[0, -1], [0, 77]])).json()
+    assert found["offsets"] == [[0, 3, -1, None, None], [0, 0, 77, [0, 0, 0, 10], None]]
+    assert [name.split("/")[0] for name in found["objects"]] == ["wal"]
     gone = await post(api, "topics/delete", name="t", broker_id=5, broker_epoch=1)
     assert gone.json() == {"topic_id": TOPIC_ID, "name": "t"}
     assert (await commit(api, 2)).json() == {"outcomes": [-3], "referenced": False}

@@ -9,6 +9,7 @@ import pytest
 from pidkeeper.controller.node import log_views
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
 from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import CommitSegment
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.log_messages import (
     EARLIEST,
@@ -23,7 +24,11 @@ from pidkeeper.protocol.log_messages import (
     ReadLogsRequest,
     StoredBatch,
 )
+from pidkeeper.protocol.logs import ObjectId
+from pidkeeper.protocol.segment_messages import CommitSegmentResponse
+from pidkeeper.protocol.segments import SegmentName
 from tests.support.log_state import (
+    EPOCHS,
     FIRST_OWN,
     FOUNDING,
     NOW,
@@ -33,7 +38,9 @@ from tests.support.log_state import (
     end,
     init,
     join,
+    log_of,
     make,
+    one,
     outcomes,
     topic,
 )
@@ -95,12 +102,12 @@ def test_from_the_batch_that_holds_the_offset_on(machine: StateMachine, offset: 
 def test_what_is_committed_ends_at_the_last_stable_offset(machine: StateMachine) -> None:
     found = read(machine, 0, committed=True)
     assert offsets(found) == ([0, 2, 3], [5])
-    assert found.aborted == [AbortedTransaction(TX[0], 2)]
+    assert found.aborted == [AbortedTransaction(TX[0], 2, 5)]
     assert offsets(read(machine, 6, committed=True)) == offsets(read(machine, 7, committed=True)) == ([], [])
     assert read(machine, 7, committed=True).error_code == 0
     batch(machine, end("other", OTHER, committed=False))
     assert offsets(read(machine, 6, committed=True)) == ([6, 7], [8])
-    assert read(machine, 6, committed=True).aborted == [AbortedTransaction(OTHER[0], 6)]
+    assert read(machine, 6, committed=True).aborted == [AbortedTransaction(OTHER[0], 6, 8)]
     assert read(machine, 0).aborted == [], "who reads everything needs none"
 
 
@@ -116,7 +123,7 @@ def test_one_batch_at_least_and_no_gap(machine: StateMachine) -> None:
     assert offsets(read(machine, 3, most=10)) == ([3], [5])
     assert offsets(read(machine, 5, most=10)) == ([6], [5])
     assert read(machine, 0, most=10, committed=True).aborted == []
-    assert read(machine, 0, most=20, committed=True).aborted == [AbortedTransaction(TX[0], 2)]
+    assert read(machine, 0, most=20, committed=True).aborted == [AbortedTransaction(TX[0], 2, 5)]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +162,15 @@ def test_a_log_is_read_piece_by_piece_without_a_gap(machine: StateMachine, monke
 
 
 def found_at(machine: StateMachine, time: int, *, committed: bool = False, log: int = 0) -> FoundOffset:
-    (found,) = find_offsets(machine.logs, FindOffsetsRequest([(log, time)], committed)).offsets
-    return found
+    """What is found, without its place, which is that of the batch at that offset."""
+    answer = find_offsets(machine.logs, FindOffsetsRequest([(log, time)], committed))
+    (found,) = answer.offsets
+    batch = found.batch
+    if batch is not None:
+        (there,) = read(machine, found.offset, most=1).batches
+        assert (batch.base_offset, batch.position, batch.size) == (there.base_offset, there.position, there.size)
+        assert len(answer.objects) == 1
+    return FoundOffset(found.error_code, found.offset, found.timestamp)
 
 
 def test_offsets_by_time(machine: StateMachine) -> None:
@@ -191,3 +205,24 @@ def test_topics_page_by_page(machine: StateMachine) -> None:
         ("z", 3),
         ("a", 2),
     ]
+
+
+def test_a_rolled_part_is_read_from_its_segment_and_the_tail_as_before(machine: StateMachine) -> None:
+    log = log_of(machine, 0)
+    end, size = log.last_stable, log.segments.size
+    rows = log.covered(0, end)
+    assert rows is not None and size == 0
+    before = read(machine, end)
+    name = SegmentName(log.topic.name, 0, 0)
+    request = CommitSegment(ObjectId(1, EPOCHS[1], 99), FOUNDING, 0, name, end, 70, 9, 40, rows)
+    assert one(machine, request) == CommitSegmentResponse(joined=True)
+    for offset in range(end):
+        answer = read_logs(machine.logs, ReadLogsRequest([ReadLog(0, offset, 1000)], committed=True))
+        (found,) = answer.logs
+        assert (found.batches, found.markers, found.aborted) == ([], [], [])
+        assert found.segment is not None
+        assert (found.segment.base_offset, found.segment.end_offset) == (0, end)
+        assert answer.objects[found.segment.object].endswith(f"/{name.topic}-0/{0:020}.log")
+    assert read(machine, end) == before
+    assert found_at(machine, 11) == FoundOffset(0, 0, 40), "somewhere in the segment"
+    assert log_of(machine, 0).size == 70 + log_of(machine, 0).tail_size
