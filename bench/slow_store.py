@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pidkeeper.broker_agent.data import room
+from pidkeeper.broker_agent.data import seeking
 from pidkeeper.broker_agent.data.store.opening import open_store
 from pidkeeper.broker_agent.data.store.port import ObjectStore, StoredObject
 from pidkeeper.cli.local_cluster import LocalCluster, Member
@@ -71,7 +71,7 @@ def slow_down(seconds: float) -> None:
     def opened(location: str, options: Mapping[str, str]) -> ObjectStore:
         return SlowStore(open_store(location, options), seconds)
 
-    vars(room)["open_store"] = opened
+    vars(seeking)["open_store"] = opened
 
 
 if __name__ == "__main__":

@@ -22,8 +22,7 @@ class Agent:
     """`kafka`: where Kafka clients reach it; `incarnation_id` names this process, and no other one ever.
 
     Time is that of the running event loop, chance comes from `rng`, and I/O from the transport of `client`. By
-    `boot_clock`, which goes on while the machine is suspended, it is judged which requests may be late. `store_id`:
-    of the store that it keeps records in, None if it keeps none.
+    `boot_clock`, which goes on while the machine is suspended, it is judged which requests may be late.
     """
 
     def __init__(
@@ -37,7 +36,6 @@ class Agent:
         kafka: HostPort,
         heartbeat_seconds: float,
         boot_clock: Callable[[], float],
-        store_id: uuid.UUID | None = None,
     ) -> None:
         self.client = client
         self.supply = Supply(
@@ -48,7 +46,6 @@ class Agent:
             rng=rng,
             kafka=kafka,
             heartbeat_seconds=heartbeat_seconds,
-            store_id=store_id,
             highest_given=lambda: self.transactions.highest_given,
             let_go=self._let_go,
         )
@@ -57,9 +54,15 @@ class Agent:
         self.late_requests = LateRequests(boot_clock)
         self.transactions = Transactions(self.session, client, self.candidates, self.late_requests)
         brokers_wanted = asyncio.Event()
+        self._brokers_wanted = brokers_wanted
         self.directory = Directory(Node(broker_id, kafka.host, kafka.port), brokers_wanted.set)
         self.discovery = Discovery(self.session, client, self.directory.update, brokers_wanted)
         self.stopping = False
+
+    def found_store(self, store_id: uuid.UUID) -> None:
+        """The store where it keeps records is `store_id`: the quorum is told with the next registration, or at once."""
+        self.session.store_id = store_id
+        self._brokers_wanted.set()
 
     def _let_go(self) -> None:
         self.candidates.discard()

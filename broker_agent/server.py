@@ -19,7 +19,8 @@ from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
 from pidkeeper.broker_agent.data.answering import Ask, DataAnswers, asking
-from pidkeeper.broker_agent.data.room import DataRoom, OpenStore, opened_store
+from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA
@@ -107,9 +108,6 @@ async def _running(
         carrier = transport if tracer is None else TracedTransport(transport, tracer)
         client = ControllerClient(config.controllers, carrier, rng)
         async with contextlib.AsyncExitStack() as stack:
-            opened = None if config.data is None else await opened_store(config.data)
-            if opened is not None:
-                stack.push_async_callback(opened.store.close)
             rooms = await stack.enter_async_context(contextlib.AsyncExitStack())
             listener, advertised = await _bind_kafka(config, callers, protection)
             # It stops before the room does, and the room before the store.
@@ -123,11 +121,14 @@ async def _running(
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
                 boot_clock=boot_seconds,
-                store_id=None if opened is None else opened.store_id,
             )
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
-            room = _data_room(config.data, opened, agent, client, rng)
-            if room is not None:
+            room, store = None, None
+            if config.data is not None:
+                store = _seeker(config.data, agent, rng)
+                rooms.push_async_callback(store.close)
+                await store.start(ending.fail)
+                room = DataRoom(config.data, store.store, client, agent.session, agent.directory, rng)
                 rooms.push_async_callback(room.stop)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
             responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
@@ -136,6 +137,7 @@ async def _running(
                 agent,
                 listener,
                 room=room,
+                store=store,
                 tokens=callers.tokens,
                 users=callers.users,
                 acls=callers.acls,
@@ -162,12 +164,13 @@ def _transport(
     return AiohttpTransport(token=callers.token, tls=protection.tls, trace=headers)
 
 
-def _data_room(
-    settings: DataSettings | None, opened: OpenStore | None, agent: Agent, client: ControllerClient, rng: Random
-) -> DataRoom | None:
-    if settings is None or opened is None:
-        return None
-    return DataRoom(settings, opened.store, client, agent.session, agent.directory, rng)
+def _seeker(settings: DataSettings, agent: Agent, rng: Random) -> StoreSeeker:
+    """What finds the store of `agent`, which the quorum has to take for the cluster's."""
+
+    def admitted() -> bool:
+        return agent.session.store_epoch is not None
+
+    return StoreSeeker(settings, rng, on_found=agent.found_store, admitted=admitted)
 
 
 def _application(agent: Agent, room: DataRoom | None, ask: Ask, acls: AclList | None) -> AgentApplication:

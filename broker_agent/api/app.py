@@ -11,6 +11,7 @@ from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.broker_agent.security.user_list import UserList
@@ -33,19 +34,21 @@ def build_app(
     listener: KafkaListener,
     *,
     room: DataRoom | None = None,
+    store: StoreSeeker | None = None,
     tokens: TokenList | None = None,
     users: UserList | None = None,
     acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
     tracer: Tracer | None = None,
 ) -> App:
-    """The app that serves `agent`; `listener` is counted in its metrics, and `room`, if it keeps partition logs.
+    """The app that serves `agent`; `listener` is counted in its metrics, and so are `room` and `store`, if it keeps
+    partition logs.
 
     `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `users`:
     those of the Kafka listener. `acls`: which transactional ids callers may use. `tracer`: gets the spans of requests.
     """
     fingerprints = Fingerprints(users, acls)
-    operations = Operations(agent, acls, fingerprints)
+    operations = Operations(agent, acls, fingerprints, store)
     service = Service(
         description=DESCRIPTION,
         readiness="Is this agent ready to hand out producer IDs?",
@@ -57,7 +60,7 @@ def build_app(
             AgentCollector(agent, listener),
             CertificateCollector(protection),
             FileCollector(fingerprints),
-            *([] if room is None else [DataCollector(room, agent.session)]),
+            *([] if room is None or store is None else [DataCollector(room, agent.session, store)]),
         ],
         upkeep=agent.late_requests.beat,
         answers_in_kind=True,

@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.session.session import Session
 
 PREFIX: Final = "pidkeeper_agent_data_"
@@ -17,9 +18,10 @@ PREFIX: Final = "pidkeeper_agent_data_"
 class DataCollector(Collector):
     """Reads the counters, budgets and caches of `room` at the time of the scrape."""
 
-    def __init__(self, room: DataRoom, session: Session) -> None:
+    def __init__(self, room: DataRoom, session: Session, store: StoreSeeker) -> None:
         self._room = room
         self._session = session
+        self._store = store
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
@@ -64,6 +66,11 @@ class DataCollector(Collector):
                 "store_known",
                 "1 while the quorum knows this agent's store; it takes no records before.",
                 int(self._session.store_known),
+            ),
+            (
+                "store_up",
+                "1 while the store answers; it is asked when a call of it has failed, and until it answers.",
+                int(self._store.up),
             ),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)

@@ -9,6 +9,7 @@ from pidkeeper.broker_agent.api.models import AgentStatus
 from pidkeeper.broker_agent.coordinator.caller import Caller, anything
 from pidkeeper.broker_agent.coordinator.checks import check_init
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
+from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
@@ -22,8 +23,11 @@ from pidkeeper.service.health_check import HealthCheck
 class Operations:
     """One method for each call, whose body is a validated value; every method raises RequestError only."""
 
-    def __init__(self, agent: Agent, acls: AclList | None, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self, agent: Agent, acls: AclList | None, fingerprints: Fingerprints, store: StoreSeeker | None = None
+    ) -> None:
         self._agent = agent
+        self._store = store
         self._acls = acls
         self._fingerprints = fingerprints
         self._version = build_version()
@@ -83,7 +87,7 @@ class Operations:
         """Whether claims will succeed, and, beside that, whether records are taken."""
         reasons = self._agent.why_not_ready()
         claims = HealthCheck("claims", not reasons, "; ".join(reasons))
-        if self._agent.session.store_id is None:
+        if self._store is None:
             return [claims]
-        unknown = self._agent.session.why_store_unknown()
-        return [claims, HealthCheck("store", not unknown, unknown, counts=False)]
+        hindered = self._store.why_down() or self._agent.session.why_store_unknown()
+        return [claims, HealthCheck("store", not hindered, hindered, counts=False)]

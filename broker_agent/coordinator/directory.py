@@ -34,22 +34,25 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Directory:
-    """The agents that clients are told of. `own` is always one of `nodes`: it has been reached.
+    """The agents that clients are told of. `own` is always one of `nodes`: it has been reached. `keepers`: those that
+    have told the quorum of their store.
 
     `on_lookup()` is called whenever a coordinator is named, for a client may ask because the last one is dead.
     """
 
-    __slots__ = ("_live", "_on_lookup", "nodes", "own")
+    __slots__ = ("_live", "_on_lookup", "keepers", "nodes", "own")
 
     def __init__(self, own: Node, on_lookup: Callable[[], None] = lambda: None) -> None:
         self.own = own
         self._on_lookup = on_lookup
         self.nodes: tuple[Node, ...] = (own,)
+        self.keepers: tuple[Node, ...] = ()
         self._live: tuple[Node, ...] = (own,)
 
     def update(self, brokers: Iterable[BrokerDescription]) -> None:
         """Take the controllers' list. Fenced brokers, and those without an address, coordinate nothing."""
         live: list[Node] = []
+        keepers: list[Node] = []
         for broker in sorted(brokers, key=lambda one: one.broker_id):
             if broker.fenced or broker.kafka is None or len(live) == MAX_NODES:
                 continue
@@ -58,7 +61,10 @@ class Directory:
             except AddressError:
                 continue
             live.append(Node(broker.broker_id, address.host, address.port))
+            if broker.store_id is not None:
+                keepers.append(live[-1])
         self._live = tuple(live) or (self.own,)
+        self.keepers = tuple(keepers)
         self.nodes = (self.own, *(node for node in live if node.id != self.own.id))
 
     def coordinator(self, transactional_id: str) -> Node:

@@ -61,7 +61,8 @@ class LogCalls(Protocol):
 class Registration(Protocol):
     """Under which name objects are put. `Session` is one; the epoch and the founding are None before the first.
 
-    `store_epoch`: the epoch under which the quorum was told of the store; it takes no objects before.
+    `store_epoch`: the epoch under which the quorum was last told of the store, None before it ever was: only then is it
+    known to be the cluster's. It takes no objects under another epoch.
     """
 
     broker_id: int

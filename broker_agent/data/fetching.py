@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.byte_budget import ByteBudget
-from pidkeeper.broker_agent.data.calls import LogCalls
+from pidkeeper.broker_agent.data.calls import LogCalls, Registration
 from pidkeeper.broker_agent.data.codes import (
     FETCH_SESSION_ID_NOT_FOUND,
     NONE,
@@ -83,12 +83,14 @@ class Fetcher:
         self,
         settings: DataSettings,
         calls: LogCalls,
+        session: Registration,
         topics: Topics,
         reader: BatchReader,
         watcher: Watcher,
         counters: Counters,
     ) -> None:
         self._calls = calls
+        self._session = session
         self._topics = topics
         self._reader = reader
         self._watcher = watcher
@@ -136,11 +138,14 @@ class Fetcher:
 
     async def _resolve(self, request: FetchRequest) -> list[Wanted]:
         names = [topic.topic for topic in request.topics]
+        # Partitions are answered as those that nobody leads: consumers look for another agent, and ask again.
+        unknown = [Wanted(topic.topic, one, None, known=False) for topic in request.topics for one in topic.partitions]
+        if self._session.store_epoch is None:
+            return unknown
         try:
             topics = await self._topics.find(names)
         except RequestError:
-            # Its partitions are answered as those that nobody leads: consumers ask again.
-            return [Wanted(topic.topic, one, None, known=False) for topic in request.topics for one in topic.partitions]
+            return unknown
         return [
             Wanted(topic.topic, one, log_of(topics.get(topic.topic), one.partition))
             for topic in request.topics

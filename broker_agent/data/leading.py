@@ -1,6 +1,7 @@
 """Which agent clients are told to ask for a partition: by rendezvous hashing, as for transactional ids.
 
-Any agent serves any partition. Naming one brings the batches of a partition together, in fewer and larger objects.
+Any agent that has its store serves any partition. Naming one brings the batches of a partition together, in fewer and
+larger objects.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Leaders:
 
     async def leaders(self, topic: TopicDescription) -> list[int]:
         """The broker id of each partition's leader; all agents with the same directory name the same."""
-        nodes = self._directory.nodes
+        # One without a store would send clients on. Where nobody has one, they come again.
+        nodes = self._directory.keepers or self._directory.nodes
         if nodes != self._nodes or self._partitions > MAX_PARTITIONS:
             self._nodes, self._partitions = nodes, 0
             self._known.clear()

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.batches import NewBatch, checked_batch
+from pidkeeper.broker_agent.data.calls import Registration
 from pidkeeper.broker_agent.data.codes import (
     INVALID_REQUIRED_ACKS,
+    NOT_LEADER_OR_FOLLOWER,
     REQUEST_TIMED_OUT,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -48,8 +50,16 @@ class _Wanted(NamedTuple):
 class Producer:
     """Serves Produce requests."""
 
-    def __init__(self, settings: DataSettings, topics: Topics, gatherer: Gatherer, counters: Counters) -> None:
+    def __init__(
+        self,
+        settings: DataSettings,
+        session: Registration,
+        topics: Topics,
+        gatherer: Gatherer,
+        counters: Counters,
+    ) -> None:
         self._max_bytes = settings.max_message_bytes
+        self._session = session
         self._topics = topics
         self._gatherer = gatherer
         self._counters = counters
@@ -66,6 +76,9 @@ class Producer:
         if request.transactional_id is not None and not caller.may_use(request.transactional_id):
             code = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return _answer(request, [PartitionAppend(one.partition, code) for one in wanted])
+        if self._session.store_epoch is None:
+            # Another agent may have the store; clients look for it, and come again.
+            return _answer(request, [PartitionAppend(one.partition, NOT_LEADER_OR_FOLLOWER) for one in wanted])
         seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
         deadline = asyncio.get_running_loop().time() + seconds
         transactional = request.transactional_id is not None

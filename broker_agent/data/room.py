@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import uuid
-from typing import Final
-
 from pidkeeper.broker_agent.backoff import Random
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.data.administration import Administrator
@@ -24,45 +19,10 @@ from pidkeeper.broker_agent.data.producing import Producer
 from pidkeeper.broker_agent.data.reading import BatchReader
 from pidkeeper.broker_agent.data.recent import RecentObjects
 from pidkeeper.broker_agent.data.settings import DataSettings
-from pidkeeper.broker_agent.data.store.identity import store_uuid
-from pidkeeper.broker_agent.data.store.opening import open_store
-from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError
+from pidkeeper.broker_agent.data.store.port import ObjectStore
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.data.watching import Watcher
 from pidkeeper.broker_agent.data.writing import ObjectWriter
-from pidkeeper.service.process import UNUSABLE_SETTINGS, ServiceError
-
-IDENTITY_SECONDS: Final = 30.0
-"""For the store to say which one it is, at the start."""
-
-_log = logging.getLogger(__name__)
-
-
-class OpenStore:
-    """A store, and which one it is."""
-
-    def __init__(self, store: ObjectStore, store_id: uuid.UUID) -> None:
-        self.store = store
-        self.store_id = store_id
-
-
-async def opened_store(settings: DataSettings) -> OpenStore:
-    """The store that the settings name. Raises ServiceError, which says what is wrong."""
-    try:
-        store = await asyncio.to_thread(open_store, settings.store, settings.store_options)
-    except ValueError as error:
-        raise ServiceError(f"data.store: {error}", UNUSABLE_SETTINGS) from error
-    except StoreError as error:
-        raise ServiceError(f"data.store: {settings.store} cannot be opened: {error}") from error
-    try:
-        async with asyncio.timeout(IDENTITY_SECONDS):
-            store_id = await store_uuid(store)
-    except (StoreError, TimeoutError) as error:
-        await store.close()
-        why = str(error) or f"no answer within {IDENTITY_SECONDS:g} s"
-        raise ServiceError(f"data.store: {settings.store} does not say which store it is: {why}") from error
-    _log.info("records are kept in the store %s at %s", store_id, settings.store)
-    return OpenStore(store, store_id)
 
 
 class DataRoom:
@@ -84,9 +44,9 @@ class DataRoom:
         self.topics = Topics(settings, calls, session)
         writer = ObjectWriter(store, calls, session, self.discarder, rng, self.counters)
         self.gatherer = Gatherer(settings, writer, self.counters, self._joined)
-        self.producer = Producer(settings, self.topics, self.gatherer, self.counters)
+        self.producer = Producer(settings, session, self.topics, self.gatherer, self.counters)
         reader = BatchReader(store, self.recent, self.counters)
-        self.fetcher = Fetcher(settings, calls, self.topics, reader, self.watcher, self.counters)
+        self.fetcher = Fetcher(settings, calls, session, self.topics, reader, self.watcher, self.counters)
         self.lister = OffsetLister(calls, self.topics)
         self.describer = Describer(self.topics, Leaders(directory))
         self.joining = Joining(self.topics)

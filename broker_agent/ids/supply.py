@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,7 +17,6 @@ from pidkeeper.protocol.addresses import HostPort
 
 class Supply:
     """`incarnation_id` names this process, and no other one ever. `kafka`: where Kafka clients reach it, if they do.
-    `store_id`: of the store where it keeps objects, if it does.
 
     `highest_given()`: the highest ID that was passed on without having been held; -1 before the first. `let_go()` is
     called with the IDs at hand thrown away: the quorum is another one than the one that gave them.
@@ -34,7 +32,6 @@ class Supply:
         rng: Random,
         kafka: HostPort | None,
         heartbeat_seconds: float,
-        store_id: uuid.UUID | None = None,
         highest_given: Callable[[], int] = lambda: -1,
         let_go: Callable[[], None] = lambda: None,
     ) -> None:
@@ -43,7 +40,6 @@ class Supply:
             client,
             incarnation_id=incarnation_id,
             kafka=kafka,
-            store_id=store_id,
             heartbeat_seconds=heartbeat_seconds,
             highest_held=lambda: self.reserve.highest_held,
             highest_known=lambda: self.highest_known,

@@ -43,8 +43,8 @@ class Session:
     quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
     `founding_id`: the founding of the quorum, as of its newest answer.
 
-    `store_id`: of the store where it keeps objects, if it does. The quorum is told of it once its metadata version has
-    words for that; `store_epoch`: the epoch under which it was told.
+    `store_id`: of the store where it keeps objects, once that is found. The quorum is told of it once its metadata
+    version has words for that; `store_epoch`: the epoch under which it was told.
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
     passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
@@ -59,7 +59,6 @@ class Session:
         *,
         incarnation_id: str,
         kafka: HostPort | None,
-        store_id: uuid.UUID | None,
         heartbeat_seconds: float,
         highest_held: Callable[[], int],
         highest_known: Callable[[], int],
@@ -70,7 +69,7 @@ class Session:
         self.incarnation_id = incarnation_id
         self.heartbeat_seconds = heartbeat_seconds
         self.kafka = None if kafka is None else str(kafka)
-        self.store_id = store_id
+        self.store_id: uuid.UUID | None = None
         self.broker_epoch: int | None = None
         self.store_epoch: int | None = None
         self.cluster_id: str | None = None
@@ -92,8 +91,8 @@ class Session:
         return self.broker_epoch is not None and self.store_epoch == self.broker_epoch
 
     def why_store_unknown(self) -> str:
-        """Why the quorum does not know the store, in words; empty if it does, or if there is none."""
-        if self.store_id is None or self.store_known:
+        """Why the quorum does not know the store, in words; empty if it does."""
+        if self.store_known:
             return ""
         if self.broker_epoch is None:
             return "not registered with the controller yet"

@@ -71,6 +71,9 @@ class CrashDisk(MemoryFiles):
         """What is left when everything goes that no sync covered."""
         return {path: bytes(inode.durable) for path, inode in self._durable.items()}
 
+    def exists(self, path: PurePath) -> bool:
+        return path in self._locked.values() or super().exists(path)
+
     def lock(self, path: PurePath) -> int:
         """A lock that leaves no file behind, see the rules above."""
         if path in self._locked.values():

@@ -71,10 +71,10 @@ class Agent:
             kafka=HostPort(f"agent-{broker_id}", 9092),
             heartbeat_seconds=HEARTBEAT_SECONDS,
             boot_clock=self._loop.time,
-            store_id=None if cluster.data is None else STORE_ID,
         )
         self.data: AgentData | None = None
         if cluster.data is not None:
+            self._agent.found_store(STORE_ID)
             data_rng = cluster.world.stream(f"data-{broker_id}-{incarnation}")
             self.data = AgentData(cluster.data.store, self._loop, self._agent, data_rng)
         if cluster.transactional.ids and cluster.data is None and rng.random() < cluster.transactional.old_agents:

@@ -22,17 +22,19 @@ RECORDS = (b"value",)
 
 
 class StubRegistration:
-    """A registration as a test sets it. `doubted`: the epochs that were reported stale."""
+    """A registration as a test sets it. `doubted`: the epochs that were reported stale. `store_told`: whether the
+    quorum was told of the store."""
 
     def __init__(self, broker_epoch: int | None = 5) -> None:
         self.broker_id = 7
         self.broker_epoch = broker_epoch
         self.founding_id: uuid.UUID | None = FOUNDING
         self.doubted: list[int] = []
+        self.store_told = True
 
     @property
     def store_epoch(self) -> int | None:
-        return self.broker_epoch
+        return self.broker_epoch if self.store_told else None
 
     def doubt_epoch(self, epoch: int) -> None:
         self.doubted.append(epoch)

@@ -64,7 +64,7 @@ def make_agent(
     store_id: uuid.UUID | None = None,
 ) -> Agent:
     """An agent that calls the controllers by `client`."""
-    return Agent(
+    agent = Agent(
         broker_id,
         client,
         settings,
@@ -73,8 +73,10 @@ def make_agent(
         kafka=kafka,
         heartbeat_seconds=heartbeat_seconds,
         boot_clock=boot_clock,
-        store_id=store_id,
     )
+    if store_id is not None:
+        agent.found_store(store_id)
+    return agent
 
 
 @contextlib.asynccontextmanager

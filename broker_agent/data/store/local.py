@@ -238,6 +238,9 @@ class LocalStore:
             if level in self._settled:
                 continue
             if not self._files.is_directory(level):
+                # Where a file system was taken away, its mount point is a directory too: what is put there is lost.
+                if not self._writer.is_there():
+                    raise StoreRefusedError(f"{self._directory} is not the directory any more that was opened")
                 with contextlib.suppress(FileExistsError):
                     self._files.make_directory(level)
                 # A link to one is none either: what is written stays in the store.

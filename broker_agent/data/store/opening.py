@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -29,4 +30,15 @@ def open_store(location: str, options: Mapping[str, str]) -> ObjectStore:
         raise ValueError("a store is given as the path of a directory, or as s3://, gs:// or az:// and a bucket")
     if options:
         raise ValueError(f"{location} is a directory, which has no options: {', '.join(sorted(options))}")
-    return LocalStore(Path(location).absolute(), OsFiles())
+    path = Path(location).absolute()
+    _check_directory(path)
+    return LocalStore(path, OsFiles())
+
+
+def _check_directory(path: Path) -> None:
+    """Raise ValueError if there is something else in the directory's place, which no waiting turns into one."""
+    for level in (path, *path.parents):
+        # What cannot be looked at may be there tomorrow: opening it says what is wrong.
+        with contextlib.suppress(PermissionError):
+            if level.exists() and not level.is_dir():
+                raise ValueError(f"{level} is no directory")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -32,6 +33,7 @@ from pidkeeper.broker_agent.data.store.port import (
     check_range,
     is_name,
 )
+from pidkeeper.broker_agent.data.store.remote_settings import check_remote_settings
 
 SCHEMES: Final = ("s3", "gs", "az")
 CONNECT_SECONDS: Final = 5
@@ -49,6 +51,7 @@ _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|containe
 _NOT_ALLOWED: Final = re.compile(r"status code: 40[13]|AccessDenied")
 _BEHIND_THE_END: Final = re.compile(r"status code: 416|range started at .* length", re.IGNORECASE)
 _QUERY: Final = re.compile(r"(?<=://)([^\s?]*)\?\S+")
+_TOOK: Final = re.compile(r" in [0-9.]+(?:ns|µs|ms|s)\b")
 _REFUSED: Final = (
     exceptions.PermissionDeniedError,
     exceptions.UnauthenticatedError,
@@ -176,6 +179,7 @@ def open_remote(url: str, options: Mapping[str, str]) -> RemoteStore:
         raise ValueError(f"{parts.scheme}:// is no kind of store; there are {', '.join(SCHEMES)}")
     if not parts.netloc or set(parts.netloc) & set("@:") or parts.query or parts.fragment:
         raise ValueError(f"a store is given as {parts.scheme}://BUCKET or {parts.scheme}://BUCKET/PREFIX, and no more")
+    check_remote_settings(parts.scheme, options, os.environ)
     prefix = parts.path.strip("/")
     if prefix:
         check_name(prefix)
@@ -214,5 +218,9 @@ def _check_bucket(error: Exception) -> None:
 
 
 def _words(error: Exception) -> str:
-    """What the store said, on one line, without what is in URLs behind a question mark: that may be a signature."""
-    return _QUERY.sub(r"\1?…", str(error).partition("\n\n")[0].replace("\n", " "))[:MAX_MESSAGE_CHARS]
+    """What the store said, on one line, without what is in URLs behind a question mark: that may be a signature.
+
+    Nor how long it took: the same failure is told in the same words, so that whoever repeats it can tell.
+    """
+    said = str(error).partition("\n\n")[0].replace("\n", " ")
+    return _TOOK.sub("", _QUERY.sub(r"\1?…", said))[:MAX_MESSAGE_CHARS]

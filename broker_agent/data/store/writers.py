@@ -53,6 +53,10 @@ class Writer:
         """A name that no other call gives, for a file that is removed if this process dies."""
         return self._directory / f"~{self._token}-{next(self._numbers)}{TEMPORARY_SUFFIX}"
 
+    def is_there(self) -> bool:
+        """Whether the directory still is the one that was opened: another one in its place has no such lock."""
+        return self._files.exists(self._lock_path(self._token))
+
     def leave(self) -> None:
         """Give the lock back."""
         _remove(self._files, self._lock_path(self._token))

@@ -48,14 +48,13 @@ def registered_session(client: Any) -> Session:
         client,
         incarnation_id="i",
         kafka=HostPort("a", 1),
-        store_id=STORE,
         heartbeat_seconds=0.01,
         highest_held=lambda: -1,
         highest_known=lambda: -1,
         reserve_ids=lambda: 0,
         let_go=lambda: None,
     )
-    session.broker_epoch, session.metadata_version = EPOCH, LATEST
+    session.broker_epoch, session.metadata_version, session.store_id = EPOCH, LATEST, STORE
     return session
 
 

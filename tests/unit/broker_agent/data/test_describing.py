@@ -23,7 +23,7 @@ from pidkeeper.protocol.log_messages import FindTopicsRequest
 from pidkeeper.protocol.messages import BrokerDescription
 from tests.support.data_parts import StubRegistration, raising, records
 from tests.support.gatherer_rig import Rig
-from tests.support.log_leader import LogLeader
+from tests.support.log_leader import STORE, LogLeader
 from tests.support.segment_builder import START_MS
 
 TIMED_OUT = RequestError(ErrorCode.REQUEST_TIMED_OUT)
@@ -151,6 +151,10 @@ async def test_every_agent_names_the_same_leaders() -> None:
     known.update([BrokerDescription(one, 1, False, f"agent-{one}:9092") for one in (1, 2)])
     moved = await leaders.leaders(topic)
     assert all(now == before for now, before in zip(moved, told[0], strict=True) if before != 3)
+    known.update(
+        [BrokerDescription(one, 1, False, f"agent-{one}:9092", store_id=STORE if one == 2 else None) for one in (1, 2)]
+    )
+    assert {*await leaders.leaders(topic)} == {2}, "an agent without a store leads nothing"
 
 
 async def test_offsets_by_time() -> None:

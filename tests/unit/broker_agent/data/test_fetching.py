@@ -46,7 +46,9 @@ class FetchRig(Rig):
         self.recent = RecentObjects(1 << 20)
         self.watcher = Watcher(self.leader, RNG)
         reader = BatchReader(self.store, self.recent, self.counters)
-        self.fetcher = Fetcher(self.settings, self.leader, self.topics, reader, self.watcher, self.counters)
+        self.fetcher = Fetcher(
+            self.settings, self.leader, self.session, self.topics, reader, self.watcher, self.counters
+        )
         self.code = 0
 
     async def fetch(
@@ -295,3 +297,11 @@ def test_batches_that_are_near_share_a_range() -> None:
         (1, 500_000, 600_100),
         (2, 0, 100),
     ]
+
+
+async def test_nothing_is_read_before_the_quorum_knows_the_store(rig: FetchRig) -> None:
+    await rig.append(records(0))
+    rig.session.store_told = False
+    (one,) = await rig.fetch((0, 0), wait_ms=5000)
+    assert (one.error_code, [*one.records]) == (6, [])
+    assert not rig.store.reads

@@ -15,6 +15,7 @@ from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTranspor
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY
 from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import LEAST_PENDING_BYTES, DataSettings
 from pidkeeper.broker_agent.data.store.port import StoreRefusedError
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
@@ -48,7 +49,9 @@ class Shown:
         self.leader.add_topic("t")
         settings = DataSettings(store="unused", linger_ms=0, max_pending_bytes=LEAST_PENDING_BYTES)
         self.room = DataRoom(settings, self.store, self.leader, session, self.agent.directory, random.Random(1))
-        self.collector = DataCollector(self.room, session)
+        self.seeker = StoreSeeker(settings, random.Random(1), on_found=lambda _: None, admitted=lambda: True)
+        self.seeker.up = True
+        self.collector = DataCollector(self.room, session, self.seeker)
 
     def value(self, name: str) -> float:
         (value,) = [
@@ -141,8 +144,10 @@ async def test_a_store_that_the_quorum_does_not_know_takes_no_ids_away(shown: Sh
     session = shown.agent.session
     session.cluster_id, session.store_epoch = "x", None
     shown.agent.reserve.offer(ProducerIdBlock(100, 10))
-    async with served(build_app(shown.agent, KafkaListener(Access.PRODUCER), room=shown.room)) as http:
-        assert shown.value("store_known") == 0
+    async with served(
+        build_app(shown.agent, KafkaListener(Access.PRODUCER), room=shown.room, store=shown.seeker)
+    ) as http:
+        assert (shown.value("store_known"), shown.value("store_up")) == (0, 1)
         assert (await http.get("/readyz")).status == 200
         verbose = await (await http.get("/readyz?verbose")).text()
         why = f"the quorum's metadata version is {session.metadata_version}, records need {PARTITION_LOGS}"
@@ -155,7 +160,10 @@ async def test_a_store_that_the_quorum_does_not_know_takes_no_ids_away(shown: Sh
         assert (await http.get("/readyz/store")).status == 200
         assert shown.value("store_known") == 1
         assert PREFIX + "store_known 1.0" in await (await http.get("/metrics")).text()
-        session.broker_epoch = None
+        shown.seeker.up = False
+        assert "the store unused: " in await (await http.get("/readyz/store")).text()
+        assert shown.value("store_up") == 0
+        shown.seeker.up, session.broker_epoch = True, None
         assert (await http.get("/readyz")).status == 503
         assert "not registered" in await (await http.get("/readyz/store")).text()
 

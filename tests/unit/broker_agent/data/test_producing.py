@@ -23,7 +23,7 @@ class ProducerRig(Rig):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.topics = Topics(self.settings, self.leader, self.session)
-        self.producer = Producer(self.settings, self.topics, self.gatherer, self.counters)
+        self.producer = Producer(self.settings, self.session, self.topics, self.gatherer, self.counters)
 
     async def produce(
         self, *wanted: tuple[str, int, memoryview | None], acks: int = -1, caller: Caller = ANYBODY, **fields: Any
@@ -118,3 +118,9 @@ async def test_a_topic_that_was_made_anew_is_found_again(rig: ProducerRig) -> No
     rig.leader.add_topic("t", 1)
     assert await rig.produce(("t", 0, records(0))) == [("t", 0, 3, -1)]
     assert await rig.produce(("t", 0, records(0))) == [("t", 0, 0, 0)]
+
+
+async def test_nothing_is_taken_before_the_quorum_knows_the_store(rig: ProducerRig) -> None:
+    rig.session.store_told = False
+    assert await rig.produce(("t", 0, records(0)), ("t", 1, records(0))) == [("t", 0, 6, -1), ("t", 1, 6, -1)]
+    assert not rig.store.puts

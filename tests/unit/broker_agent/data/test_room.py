@@ -1,17 +1,14 @@
-"""The store is opened before anything else, and an agent without one is as it was."""
+"""An agent with a store serves records too, and one without is as it was."""
 
 from __future__ import annotations
 
 import struct
-import uuid
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from pidkeeper.broker_agent.config import load_config
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
-from pidkeeper.broker_agent.data.room import opened_store
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Apis, DataCall
@@ -30,7 +27,6 @@ from pidkeeper.service.kafka.wire.versions import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
-from pidkeeper.service.process import ServiceError
 from pidkeeper.service.settings import SettingsError
 from tests.support.data_frames import valid_frames
 
@@ -75,26 +71,6 @@ def test_with_a_store_it_serves_records_too() -> None:
 def test_a_produce_version_that_is_advertised_alone_is_refused() -> None:
     with pytest.raises(WireError, match="version 2 of API key 0"):
         responder(WITH_DATA).respond(struct.pack(">ihhih", 10, PRODUCE, 2, 1, -1))
-
-
-async def test_every_agent_finds_the_same_store(tmp_path: Path) -> None:
-    settings = DataSettings(store=str(tmp_path / "store"))
-    opened = [await opened_store(settings) for _ in range(2)]
-    assert opened[0].store_id == opened[1].store_id != uuid.UUID(int=0)
-    for one in opened:
-        await one.store.close()
-
-
-async def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match=r"data\.store: .*has no options"):
-        await opened_store(DataSettings(store=str(tmp_path), store_options={"region": "x"}))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ServiceError, match=r"data\.store: .*cannot be opened"):
-        await opened_store(DataSettings(store=str(tmp_path / "file")))
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "store.json").write_text("{}")
-    with pytest.raises(ServiceError, match=r"data\.store: .*does not say which store it is"):
-        await opened_store(DataSettings(store=str(tmp_path / "store")))
 
 
 def test_settings() -> None:

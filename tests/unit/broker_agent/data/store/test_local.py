@@ -204,7 +204,7 @@ async def test_opening_waits_for_its_turn_and_not_for_ever(tmp_path: Path, monke
 def test_a_directory_that_cannot_be_one_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StoreRefusedError, match="file"):
+        with pytest.raises(ValueError, match="file is no directory"):
             open_store(str(path), {})
 
 
@@ -247,3 +247,19 @@ def _run_and_kill(command: list[str], lines: int) -> list[str]:
     assert "" not in printed
     # The last line may be half of one.
     return [line.strip() for line in printed if line.endswith("\n")]
+
+
+async def test_nothing_is_put_into_a_directory_that_took_the_place_of_the_opened_one(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"), {})
+    await store.put("a/1", [b"x"])
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    (tmp_path / "store").mkdir()
+    for name in ("a/2", "b/1"):
+        with pytest.raises(StoreRefusedError):
+            await store.put(name, [b"x"])
+    assert not [*(tmp_path / "store").iterdir()]
+    (tmp_path / "store").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    await store.put("b/1", [b"x"])
+    assert await store.read("b/1", 0, 1) == b"x"
+    await store.close()

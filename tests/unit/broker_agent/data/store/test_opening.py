@@ -41,6 +41,12 @@ async def test_a_relative_path_is_a_directory_too(tmp_path: Path, monkeypatch: p
         ("s3://bucket?region=x", {}, "s3://BUCKET or"),
         ("s3://bucket/a/../b", {}, "no name of an object"),
         ("gs://bucket/a", {"bogus": "1"}, "the options of the store bucket: .*bogus"),
+        ("s3://b", {"endpoint": "no url"}, "endpoint: 'no url' is no URL like"),
+        ("s3://b", {"aws_endpoint": "ftp://h"}, "is no URL like"),
+        ("s3://b", {"AWS_ENDPOINT_URL": "http://h:99999"}, "is no URL like"),
+        ("s3://b", {"endpoint": "http://h:9000"}, "without TLS, which takes allow_http"),
+        ("s3://b", {"web_identity_token_file": "/no/such"}, "there is no file /no/such"),
+        ("gs://b", {"service_account_path": "/no/such"}, "the options of the store b: .*No such file"),
         ("az://container", {}, "the options of the store container: .*Account"),
     ],
 )
@@ -62,3 +68,18 @@ def test_without_obstore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(ValueError, match=r"needs obstore, which is not installed: pip install 'pidkeeper\[store\]'"):
         open_store("s3://bucket", {})
+
+
+def test_what_the_environment_says_counts_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://h:9000")
+    with pytest.raises(ValueError, match="takes allow_http"):
+        open_store("s3://b", {})
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    open_store("s3://b", {})
+    token = tmp_path / "token"
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    with pytest.raises(ValueError, match=r"there is no file .*token"):
+        open_store("s3://b", {})
+    open_store("s3://b", {"access_key_id": "x", "secret_access_key": "y"})
+    token.touch()
+    open_store("s3://b", {})
