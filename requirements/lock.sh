@@ -9,6 +9,7 @@ lock() {
         --no-annotate "$@" pyproject.toml requirements/build.in --output-file "requirements/$out"
 }
 lock runtime.txt
+lock image.txt --extra store
 uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
     requirements/sbom.in --output-file requirements/sbom.txt
 lock demo.txt --extra demo

@@ -59,7 +59,7 @@ def test_everything_that_the_wheel_packs_is_sent_to_the_build() -> None:
     sent = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
     files = {
         "pyproject.toml",
-        "requirements/runtime.txt",
+        "requirements/image.txt",
         "requirements/sbom.txt",
         project["readme"],
         *project["license-files"],

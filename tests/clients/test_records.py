@@ -79,7 +79,7 @@ def java(_java: JavaProcess | None) -> JavaProcess:
 
 @pytest.fixture(scope="module")
 def libraries(_java: JavaProcess | None) -> list[Library]:
-    """Those that are here: the Java client needs a JDK, and codecs of some others are packages of their own."""
+    """Those that are here: the Java client needs a JDK."""
     python: list[Library] = [Confluent(), Aiokafka(), KafkaPython()]
     return python if _java is None else [*python, Java(_java)]
 

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ["runtime.txt", "demo.txt", "dev.txt"]
+LOCKS = ["runtime.txt", "image.txt", "demo.txt", "dev.txt"]
 IMAGES = ["audit.txt", "sbom.txt"]
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -63,7 +63,8 @@ def test_no_address_is_in_a_lock(lock: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("runtime.txt", ()), ("demo.txt", ("demo",)), ("dev.txt", ("demo", "dev"))]
+    ("lock", "extras"),
+    [("runtime.txt", ()), ("image.txt", ("store",)), ("demo.txt", ("demo",)), ("dev.txt", ("demo", "dev"))],
 )
 def test_what_pyproject_asks_for_is_locked_within_its_bounds(lock: str, extras: tuple[str, ...]) -> None:
     found = locked(lock)
@@ -79,8 +80,8 @@ def test_what_builds_the_wheel_is_locked_too() -> None:
 
 
 def test_the_locks_agree_with_each_other() -> None:
-    runtime, demo, dev = (locked(lock) for lock in LOCKS)
-    for smaller, larger in ((runtime, demo), (demo, dev)):
+    runtime, image, demo, dev = (locked(lock) for lock in LOCKS)
+    for smaller, larger in ((runtime, image), (image, dev), (runtime, demo), (demo, dev)):
         assert set(smaller) <= set(larger)
         assert {name: version(one) for name, one in smaller.items()} == {
             name: version(larger[name]) for name in smaller
@@ -88,4 +89,5 @@ def test_the_locks_agree_with_each_other() -> None:
 
 
 def test_a_member_needs_no_test_tool_and_no_kafka_client() -> None:
-    assert not set(locked("runtime.txt")) & {"pytest", "hypothesis", "aiokafka", "confluent-kafka", "kafka-python"}
+    for lock in ("runtime.txt", "image.txt"):
+        assert not set(locked(lock)) & {"pytest", "hypothesis", "aiokafka", "confluent-kafka", "kafka-python"}
