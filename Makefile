@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -136,6 +136,11 @@ kubernetes: $(VENV)/.dev  ## the chart on a real Kubernetes, rolled ROLLS times,
 chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and that it bites
 	$(chaos_tools)
 	$(BIN)/python -m pytest -q tests/chaos/faults
+
+seaweedfs: $(VENV)/.dev  ## a real distributed S3 on loopback: the port's contract, and producers while it and agents are hurt
+	@if ! command -v weed >/dev/null && [ ! -x .tools/seaweedfs/bin/weed ]; then \
+	    tools/fetch-seaweedfs $(BIN)/python || echo "SeaweedFS cannot be had: nothing is run" >&2; fi
+	$(BIN)/python -m tests.stores.run
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run

@@ -12,6 +12,8 @@ lock runtime.txt
 lock image.txt --extra store
 uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
     requirements/sbom.in --output-file requirements/sbom.txt
+uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+    requirements/seaweedfs.in --output-file requirements/seaweedfs.txt
 lock demo.txt --extra demo
 lock audit.txt --extra demo --extra audit
 lock dev.txt --extra demo --extra audit --extra dev

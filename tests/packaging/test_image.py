@@ -90,7 +90,7 @@ def test_it_runs_and_has_what_is_locked_and_neither_pip_nor_what_builds(environm
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "gs://bucket"])
 def test_a_bucket_can_be_a_store(environment: Path, url: str) -> None:
     opened = f"from pidkeeper.broker_agent.data.store.opening import open_store; print(open_store({url!r}, {{}}))"
-    command = [environment / "bin" / "python", "-c", opened]
+    command = [str(environment / "bin" / "python"), "-c", opened]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert "RemoteStore" in told.stdout, told.stderr
 

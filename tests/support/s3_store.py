@@ -7,11 +7,38 @@ import json
 import logging
 import uuid
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 HOST: Final = "127.0.0.1"
 REGION: Final = "us-east-1"
 _ARN: Final = "arn:aws:s3:::"
+
+
+NAMED: Final = "PIDKEEPER_TEST_BUCKET"
+"""Names a bucket of a server that runs already: its name and the store's options, as JSON."""
+
+
+class Bucket(Protocol):
+    """`options`: of a store in it."""
+
+    name: str
+    options: dict[str, str]
+
+    def new_url(self) -> str:
+        """Of a prefix that nothing is below."""
+
+
+class NamedBucket:
+    """The bucket that the value of NAMED tells of."""
+
+    def __init__(self, named: str) -> None:
+        told = json.loads(named)
+        self.name: str = told["name"]
+        self.options: dict[str, str] = told["options"]
+
+    def new_url(self) -> str:
+        """Of a prefix that nothing is below."""
+        return f"s3://{self.name}/store-{uuid.uuid4().hex}"
 
 
 class S3Bucket:

@@ -13,7 +13,7 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from tests.support.agent_process import AgentProcess, RunningAgent, agent_process
+from tests.support.agent_process import RunningAgent, agent_process
 from tests.support.gate import Gate
 from tests.support.log_leader import LogLeader
 from tests.support.s3_store import S3Bucket
@@ -21,8 +21,6 @@ from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 
 SECONDS: Final = 20.0
-NOT_LEADER_OR_FOLLOWER: Final = 6
-AWAY_SECONDS: Final = 1.0
 RECORDS: Final = 20
 
 
@@ -33,9 +31,14 @@ def _bucket() -> Iterator[S3Bucket]:
 
 
 @pytest.fixture
-async def quorum() -> AsyncIterator[StubQuorum]:
+def leader() -> LogLeader:
+    return LogLeader()
+
+
+@pytest.fixture
+async def quorum(leader: LogLeader) -> AsyncIterator[StubQuorum]:
     async with StubQuorum() as one:
-        one.keep_logs(LogLeader())
+        one.keep_logs(leader)
         yield one
 
 
@@ -172,11 +175,9 @@ async def test_a_directory_that_is_away_for_a_while_costs_tries_alone(quorum: St
 
 
 async def test_another_store_ends_the_agent_whenever_it_comes(
-    settings: dict[str, Any], gate: Gate, tmp_path: Path
+    settings: dict[str, Any], gate: Gate, leader: LogLeader
 ) -> None:
-    first = {"controllers": settings["controllers"], "data__store": tmp_path / "store"}
-    async with agent_process(broker_id=4, **first) as agent:
-        await agent.ready()
+    leader.register(4)
     gate.open = False
     async with agent_process(broker_id=3, **settings) as agent:
         running = await agent.ready()
@@ -200,18 +201,3 @@ async def test_a_store_that_turns_into_another_one_ends_the_agent(quorum: StubQu
         assert await agent.wait() == 1
     assert "bring the cluster's store back" in next(line for line in agent.log if "CRITICAL" in line)
     assert not [*(tmp_path / "store").glob("wal/**/*")], "records were put into a store that nobody had looked at"
-
-
-@pytest.mark.parametrize(
-    ("store", "options", "why"),
-    [
-        ("ftp://somewhere", {}, "ftp:// is no kind of store"),
-        ("s3://b", {"endpoint": "http://127.0.0.1:1"}, "takes allow_http"),
-        ("s3://b", {"web_identity_token_file": "/no/such"}, "there is no file /no/such"),
-    ],
-)
-async def test_what_no_waiting_heals_ends_it_at_once(store: str, options: dict[str, str], why: str) -> None:
-    named = {f"data__store_options__{name}": value for name, value in options.items()}
-    agent = await AgentProcess.start(broker_id=3, controllers="http://127.0.0.1:1", data__store=store, **named)
-    assert await agent.wait() == 2
-    assert "data.store: " in agent.log[-1] and why in agent.log[-1]

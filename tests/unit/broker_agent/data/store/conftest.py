@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,11 +9,15 @@ import pytest
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
 from pidkeeper.broker_agent.data.store.opening import open_store
 from pidkeeper.broker_agent.data.store.port import ObjectStore
-from tests.support.s3_store import S3Bucket
+from tests.support.s3_store import NAMED, Bucket, NamedBucket, S3Bucket
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[S3Bucket]:
+def s3() -> Iterator[Bucket]:
+    """moto's, or the one that runs already where NAMED says."""
+    if NAMED in os.environ:
+        yield NamedBucket(os.environ[NAMED])
+        return
     with S3Bucket() as bucket:
         yield bucket
 
@@ -26,7 +31,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "local":
         opened = open_store(str(tmp_path / "store"), {})
     else:
-        s3: S3Bucket = request.getfixturevalue("s3")
+        s3: Bucket = request.getfixturevalue("s3")
         opened = open_store(s3.new_url(), s3.options)
     yield opened
     await opened.close()
