@@ -55,7 +55,7 @@ def test_every_requirement_is_one_version_with_hashes(lock: str) -> None:
     assert len(locked(lock)) == len(lines), "a name is locked twice"
 
 
-@pytest.mark.parametrize("lock", LOCKS + IMAGES)
+@pytest.mark.parametrize("lock", [*LOCKS, *IMAGES, "seaweedfs.txt"])
 def test_no_address_is_in_a_lock(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     for word in ("://", "index-url", "find-links", "trusted-host", " @ ", "-e ", "file:", "git+"):
