@@ -46,9 +46,10 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `token_file`: the token that is sent to the controllers; `tokens_file`: those of its own callers over HTTP, with
     their roles (`service.token_list`). `users_file`: the users of SASL at its Kafka listener
     (`broker_agent.security.user_list`); with it, clients that show no certificate must be one. `acls_file`: who may use
-    which transactional id (`broker_agent.security.acls`); without it, everybody any. `tracing`: whether spans are
-    exported, as OpenTelemetry's own variables say. `data`: where the records of partitions are kept; without it, none
-    are, and the agent serves IDs alone.
+    which transactional id (`broker_agent.security.acls`); without it, everybody any. `quotas_file`: how much each may
+    ask at the Kafka listener (`broker_agent.security.quota_list`); without it, as much as it can. `tracing`: whether
+    spans are exported, as OpenTelemetry's own variables say. `data`: where the records of partitions are kept; without
+    it, none are, and the agent serves IDs alone.
     """
 
     broker_id: BrokerId
@@ -64,6 +65,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens_file: str | None = None
     users_file: str | None = None
     acls_file: str | None = None
+    quotas_file: str | None = None
     heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2000
     ask_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = ASK_FRACTION
     reserve_seconds: Annotated[float, msgspec.Meta(ge=0)] = RESERVE_SECONDS

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 import uuid
 from collections.abc import AsyncIterator
 from typing import Final
@@ -24,10 +25,13 @@ from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA
+from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
+from pidkeeper.broker_agent.kafka.quotas.meter import Meters
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.traced_transactions import TracedTransactions
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder, nothing
 from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.quota_list import QuotaList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
@@ -84,10 +88,11 @@ class Callers:
         self.tokens = None if config.tokens_file is None else TokenList(config.tokens_file)
         self.users = None if config.users_file is None else UserList(config.users_file)
         self.acls = None if config.acls_file is None else AclList(config.acls_file)
+        self.quotas = None if config.quotas_file is None else QuotaList(config.quotas_file)
 
     def refresh(self) -> None:
         """Read what has changed."""
-        for one in (self.token, self.tokens, self.users, self.acls):
+        for one in (self.token, self.tokens, self.users, self.acls, self.quotas):
             if one is not None:
                 one.refresh()
 
@@ -132,7 +137,9 @@ async def _running(
                 rooms.push_async_callback(room.stop)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
             responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
-            await listener.serve(_application(agent, room, responder.answer, callers.acls))
+            application = _application(agent, room, responder.answer, callers.acls)
+            meters = None if callers.quotas is None else Meters(callers.quotas.find, time.monotonic_ns)
+            await listener.serve(application if meters is None else MeteredApplication(application, meters))
             app = build_app(
                 agent,
                 listener,
@@ -141,6 +148,8 @@ async def _running(
                 tokens=callers.tokens,
                 users=callers.users,
                 acls=callers.acls,
+                quotas=callers.quotas,
+                throttled=None if meters is None else meters.throttled,
                 protection=protection,
                 tracer=tracer,
             )

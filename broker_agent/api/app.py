@@ -9,11 +9,14 @@ from pidkeeper.broker_agent.api.data_metrics import DataCollector
 from pidkeeper.broker_agent.api.file_metrics import FileCollector
 from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
+from pidkeeper.broker_agent.api.quota_metrics import QuotaCollector
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
+from pidkeeper.broker_agent.kafka.quotas.meter import Throttled
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
+from pidkeeper.broker_agent.security.quota_list import QuotaList
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
@@ -38,6 +41,8 @@ def build_app(
     tokens: TokenList | None = None,
     users: UserList | None = None,
     acls: AclList | None = None,
+    quotas: QuotaList | None = None,
+    throttled: Throttled | None = None,
     protection: Protection = UNPROTECTED,
     tracer: Tracer | None = None,
 ) -> App:
@@ -45,9 +50,10 @@ def build_app(
     partition logs.
 
     `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `users`:
-    those of the Kafka listener. `acls`: which transactional ids callers may use. `tracer`: gets the spans of requests.
+    those of the Kafka listener. `acls`: which transactional ids callers may use. `quotas`: how much callers of the
+    Kafka listener may ask, and `throttled`: what came of that. `tracer`: gets the spans of requests.
     """
-    fingerprints = Fingerprints(users, acls)
+    fingerprints = Fingerprints(users, acls, quotas)
     operations = Operations(agent, acls, fingerprints, store)
     service = Service(
         description=DESCRIPTION,
@@ -61,6 +67,7 @@ def build_app(
             CertificateCollector(protection),
             FileCollector(fingerprints),
             *([] if room is None or store is None else [DataCollector(room, agent.session, store)]),
+            QuotaCollector(throttled or Throttled()),
         ],
         upkeep=agent.late_requests.beat,
         answers_in_kind=True,

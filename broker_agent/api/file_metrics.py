@@ -20,9 +20,10 @@ class FileCollector(Collector):
         """One gauge."""
         family = GaugeMetricFamily(
             "pidkeeper_agent_file_fingerprint",
-            "Fingerprint of the users or rules in force, the same on agents that have the same; 0 without a file.",
+            "Fingerprint of the users, rules or quotas in force, the same where those are the same; 0 without a file.",
             labels=["file"],
         )
         family.add_metric(["users"], int(self._fingerprints.users, 16))
         family.add_metric(["acls"], int(self._fingerprints.acls, 16))
+        family.add_metric(["quotas"], int(self._fingerprints.quotas, 16))
         yield family

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pidkeeper.service.exchange import never
 
@@ -24,12 +24,26 @@ def everything(_: str, __: str) -> bool:
     return True
 
 
+class FetchMeter(Protocol):
+    """What a caller may fetch (KIP-13, KIP-219)."""
+
+    def fetch_room(self) -> int | None:
+        """Bytes of records that it may get at once; 0 if it has to wait before it gets any, None for any number."""
+        ...
+
+    def fetched(self, size: int) -> bool:
+        """Whether it may get so many, which count from now on. The last answer may go beyond the room."""
+        ...
+
+
 class Caller(NamedTuple):
-    """`has_hung_up`: whether it has closed its connection, so that nobody waits for the answer."""
+    """`has_hung_up`: whether it has closed its connection, so that nobody waits for the answer. `meter`: counts what it
+    fetches, if that is counted."""
 
     may_use: MayUse = anything
     has_hung_up: Callable[[], bool] = never
     may: May = everything
+    meter: FetchMeter | None = None
 
 
 ANYBODY: Final = Caller()

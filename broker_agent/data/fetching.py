@@ -100,12 +100,18 @@ class Fetcher:
         self._room = asyncio.Semaphore(MAX_READ_CALLS)
 
     async def fetch(self, request: FetchRequest, caller: Caller, encode: Encode) -> bytes:
-        """The answer, once `min_bytes` are there, a partition has an error, or the time is up."""
+        """The answer, once `min_bytes` are there, a partition has an error, or the time is up. A caller that has to
+        wait is answered without any topic at once, as in Kafka (KIP-219)."""
         self._counters.fetch_requests += 1
         if request.session_epoch not in (FIRST_EPOCH, FINAL_EPOCH):
             return encode(FETCH_SESSION_ID_NOT_FOUND, ())
+        if (room := _room(caller)) == 0:
+            return encode(NONE, ())
+        request = _within(request, room)
         wanted = await self._resolve(request)
         found = await self._wait(request, wanted, caller)
+        if caller.meter is not None and not caller.meter.fetched(found.size):
+            return encode(NONE, ())
         size = min(found.size, self.bytes.capacity)
         await self.bytes.take(size)
         try:
@@ -221,6 +227,17 @@ class Fetcher:
                 )
             )
         return outcomes
+
+
+def _room(caller: Caller) -> int | None:
+    return None if caller.meter is None else caller.meter.fetch_room()
+
+
+def _within(request: FetchRequest, room: int | None) -> FetchRequest:
+    """The request, for as many bytes as there is room for: it does not wait for more (KAFKA-9677)."""
+    if room is None or room >= request.max_bytes:
+        return request
+    return replace(request, max_bytes=room, min_bytes=min(request.min_bytes, room))
 
 
 def _shifted(outcome: LogBatches, by: int) -> LogBatches:

@@ -33,7 +33,9 @@ class AgentApplication:
         self._acls = acls
         self._complaints = Complaints()
 
-    def caller(self, principal: Principal, host: str, has_hung_up: Callable[[], bool]) -> Caller:
+    def caller(
+        self, principal: Principal, host: str, has_hung_up: Callable[[], bool], _: Callable[[float], None]
+    ) -> Caller:
         """Whoever asks, with what rules say of its transactional ids and topics."""
         if self._acls is None:
             return Caller(has_hung_up=has_hung_up)

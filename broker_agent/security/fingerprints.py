@@ -30,9 +30,10 @@ def fingerprint_of(lines: Iterable[str]) -> str:
 class Fingerprints:
     """Of the files that an agent goes by, as they were last read; NO_FILE where it has none."""
 
-    def __init__(self, users: Listed | None = None, acls: Listed | None = None) -> None:
+    def __init__(self, users: Listed | None = None, acls: Listed | None = None, quotas: Listed | None = None) -> None:
         self._users = users
         self._acls = acls
+        self._quotas = quotas
 
     @property
     def users(self) -> str:
@@ -43,6 +44,11 @@ class Fingerprints:
     def acls(self) -> str:
         """That of `acls_file`."""
         return _of(self._acls)
+
+    @property
+    def quotas(self) -> str:
+        """That of `quotas_file`."""
+        return _of(self._quotas)
 
 
 def _of(listed: Listed | None) -> str:

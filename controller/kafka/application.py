@@ -66,7 +66,9 @@ class ControllerApplication:
         # What a frame asks, by the frame without its correlation id: a broker asks for the same again and again.
         self._memo: dict[bytes, tuple[int, int, Any]] = {}
 
-    def caller(self, principal: Principal, host: str, has_hung_up: Callable[[], bool]) -> KafkaCaller:
+    def caller(
+        self, principal: Principal, host: str, has_hung_up: Callable[[], bool], _: Callable[[float], None]
+    ) -> KafkaCaller:
         """Whoever asks."""
         return KafkaCaller(principal, has_hung_up, host)
 

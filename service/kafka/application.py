@@ -35,8 +35,11 @@ class Application(Protocol):
         gathers whatever is not refused once its first HEAD_BYTES are there."""
         ...
 
-    def caller(self, principal: Principal, host: str, has_hung_up: Callable[[], bool]) -> Any:
-        """Who asks. `has_hung_up`: whether it has closed its connection."""
+    def caller(
+        self, principal: Principal, host: str, has_hung_up: Callable[[], bool], hold: Callable[[float], None]
+    ) -> Any:
+        """Who asks. `has_hung_up`: whether it has closed its connection. `hold`: have nothing more read from that for
+        so many seconds; what is under way goes on, and its answers leave (KIP-219)."""
         ...
 
     def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:

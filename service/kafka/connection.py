@@ -64,7 +64,7 @@ class Connection(Intake):
     def finish(self) -> bool:
         """Close it once what is under way is answered. False if it has to be asked for that again: a call that does
         not overlap is under way."""
-        if self.muted and not self._calls:
+        if self.alone:
             return False
         if not self._calls:
             self.transport.close()
@@ -122,7 +122,10 @@ class Connection(Intake):
                 if self._negotiation is not None and self._settle():
                     data = data[used:]
                     continue
-                if used == len(data) or self.muted:
+                if used == len(data):
+                    return
+                if self.muted:
+                    self._leave(data[used:])
                     return
                 data = data[used:]
                 if used == 0 or self._paused:
@@ -131,6 +134,11 @@ class Connection(Intake):
             self._refuse(error)
             return
         self._await_rest(data)
+
+    def _leave(self, data: bytes) -> None:
+        """It is held or refused by what was answered. Who is refused is answered no more."""
+        if self.held:
+            self._hold_back(data)
 
     def _refuse(self, error: WireError) -> None:
         self._listener.has_erred(self, error, stranger=self._negotiation is not None)
@@ -143,12 +151,14 @@ class Connection(Intake):
             if used != len(data):
                 self._begin(data[used:])
             return
+        self.alone = True
         if used != len(data):
             self._hold_back(data[used:])
         self._listener.begin(call, self._with_front(self._unmute) if self._front else self._unmute)
 
     def _unmute(self, answer: bytes | None) -> None:
-        self.muted = False
+        self.alone = False
+        self.muted = self._stays_muted()
         if answer is None:
             self.transport.close()
         elif not self.transport.is_closing():
@@ -189,7 +199,7 @@ class Connection(Intake):
         self._kept_back = 0
         self._keep(b"")
         self._release_front()
-        self.muted = False
+        self.muted = self._stays_muted()
         self.transport.write(response)
         self._go_on()
 
@@ -238,7 +248,7 @@ class Connection(Intake):
         if deferred is not None:
             deferred()
         else:
-            self.muted = self._waits
+            self.muted = self._stays_muted()
             self._go_on()
 
     def _with_front(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:

@@ -40,7 +40,8 @@ class Host(Protocol):
 
 
 class Intake(asyncio.Protocol):
-    """The reading side. `muted`: calls are under way for it, or it waits for memory.
+    """The reading side. `muted`: calls are under way for it, it waits for memory, or it is held. `alone`: a call that
+    does not overlap is under way.
 
     `_partial` holds what came and is not answered, `_partial_wants` how long it has to be before it is worth a look.
     `_granted` are the bytes that were granted to the long request which comes in, `_front` those of one that came and
@@ -53,6 +54,8 @@ class Intake(asyncio.Protocol):
         "_deferred",
         "_front",
         "_granted",
+        "_held",
+        "_held_until",
         "_kept_back",
         "_listener",
         "_partial",
@@ -60,6 +63,7 @@ class Intake(asyncio.Protocol):
         "_paused",
         "_seen",
         "_waits",
+        "alone",
         "muted",
         "transport",
     )
@@ -74,10 +78,13 @@ class Intake(asyncio.Protocol):
         self._front = 0
         self._seen = 0
         self._kept_back = 0
+        self._held: asyncio.TimerHandle | None = None
+        self._held_until = 0.0
         self._waits = False
         self._paused = False
         self._calls = CallsInOrder()
         self._deferred: Callable[[], None] | None = None
+        self.alone = False
         self.muted = False
 
     @abstractmethod
@@ -94,7 +101,39 @@ class Intake(asyncio.Protocol):
 
     def _may_begin(self) -> bool:
         """Whether the next request may be looked at though calls are under way."""
-        return bool(self._calls) and not self._calls.full() and self._deferred is None and not self._waits
+        if not self._calls or self._waits or self._held is not None:
+            return False
+        return self._deferred is None and not self._calls.full()
+
+    def is_busy(self) -> bool:
+        """Whether it waits for the listener. One that is held does not: it gives way to those who ask."""
+        return self.muted and (self._held is None or self.alone or self._waits or bool(self._calls))
+
+    def _stays_muted(self) -> bool:
+        """Whether anything is left for which it was muted."""
+        return self.alone or self._waits or self._held is not None or bool(self._calls)
+
+    @property
+    def held(self) -> bool:
+        """Whether it is not read from for a while."""
+        return self._held is not None
+
+    def hold(self, seconds: float) -> None:
+        """Read nothing and begin nothing for so long, or for longer if it is held already (KIP-219)."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        if self.transport.is_closing() or (self._held is not None and until <= self._held_until):
+            return
+        if self._held is not None:
+            self._held.cancel()
+        self._held, self._held_until = loop.call_at(until, self._let_go), until
+        self.muted = True
+        self.transport.pause_reading()
+
+    def _let_go(self) -> None:
+        self._held = None
+        self.muted = self._stays_muted()
+        self._go_on()
 
     def gathers(self) -> bool:
         """Whether a long request comes in, which has its memory."""
@@ -110,6 +149,9 @@ class Intake(asyncio.Protocol):
         self._listener.forget(self)
         self._partial.clear()
         self._deferred = None
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
         if self._granted:
             self._listener.release(self._granted)
             self._granted = 0
@@ -215,7 +257,7 @@ class Intake(asyncio.Protocol):
         if self.transport.is_closing():
             self._listener.release(self._partial_wants)
             return
-        self.muted = bool(self._calls)
+        self.muted = self._stays_muted()
         self._gather_on()
         self._go_on()
 

@@ -208,7 +208,8 @@ class KafkaListener:
     def caller(self, connection: Connection, principal: Principal) -> Any:
         """Who asks by a connection, as what answers is told."""
         transport = connection.transport
-        return self._application.caller(principal, _host(transport), partial(has_hung_up, transport))
+        hung_up = partial(has_hung_up, transport)
+        return self._application.caller(principal, _host(transport), hung_up, connection.hold)
 
     def has_authenticated(self, mechanism: str) -> None:
         """A client has shown who it is."""
@@ -321,7 +322,7 @@ class KafkaListener:
             self._cut_for(REVOKED, connection)
         self._close_expired()
         for connection in self.connections:
-            if connection.muted or connection.gathers():
+            if connection.is_busy() or connection.gathers():
                 connection.last_sweep = self.sweeps
             elif connection.last_sweep == self.sweeps - 1 and connection.known:
                 self._places.set_idle(connection)

@@ -101,8 +101,9 @@ class Calls:
             return response(number), 4 + length
         return Call(number, key == OVERLAPS, 4 + length), 4 + length
 
-    def caller(self, _: Principal, __: str, ___: Callable[[], bool]) -> None:
-        """Nobody."""
+    def caller(self, _: Principal, __: str, ___: Callable[[], bool], hold: Callable[[float], None]) -> None:
+        """Nobody. `hold` is kept for whoever came last."""
+        self.hold = hold
 
     def answer_soon(self, call: Call, done: Callable[[bytes | None], None]) -> bool:
         """Those of odd numbers are answered without a task."""

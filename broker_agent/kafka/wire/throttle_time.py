@@ -1,0 +1,68 @@
+"""Where the throttle time stands in answers (KIP-124), so that it can be written into one that is made already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pidkeeper.service.kafka.wire.primitives import int32
+from pidkeeper.service.kafka.wire.versions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    Versions,
+)
+
+_FIRST: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        FETCH: 1,
+        LIST_OFFSETS: 2,
+        METADATA: 3,
+        FIND_COORDINATOR: 1,
+        CREATE_TOPICS: 2,
+        DELETE_TOPICS: 1,
+        DELETE_RECORDS: 0,
+        INIT_PRODUCER_ID: 0,
+        ADD_PARTITIONS_TO_TXN: 0,
+        ADD_OFFSETS_TO_TXN: 0,
+        END_TXN: 0,
+        DESCRIBE_CONFIGS: 0,
+    }
+)
+"""APIs whose answers begin with it, and since which version they do."""
+
+_LAST: Final[Mapping[int, int]] = MappingProxyType({PRODUCE: 1, API_VERSIONS: 1})
+"""Those that end with it, before their tagged fields. Answers here have none of these."""
+
+_HEAD_BYTES: Final = 8
+"""The length of the frame, and the correlation id."""
+
+
+def with_throttle_time(frame: bytes, key: int, version: int, served: Mapping[int, Versions], ms: int) -> bytes:
+    """The whole response frame with this throttle time, in milliseconds; as it is, if it has no room for one.
+
+    `frame` answers version `version` of the API `key`; `served` are the versions of each API.
+    """
+    versions = served.get(key)
+    if not frame or versions is None or version > versions.highest:
+        return frame
+    flexible = versions.is_flexible(version)
+    if version >= _FIRST.get(key, version + 1):
+        at = _HEAD_BYTES + flexible
+    elif version >= _LAST.get(key, version + 1):
+        at = len(frame) - 4 - flexible
+    else:
+        return frame
+    return b"".join((memoryview(frame)[:at], int32(ms), memoryview(frame)[at + 4 :]))
