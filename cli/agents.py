@@ -201,19 +201,20 @@ def _facts(one: Agent) -> Iterable[tuple[str, object]]:
     yield "Version", status.version
     yield "Users", None if status.users_fingerprint is None else _file(status.users_fingerprint)
     yield "Acls", None if status.acls_fingerprint is None else _file(status.acls_fingerprint)
+    yield "Quotas", None if status.quotas_fingerprint is None else _file(status.quotas_fingerprint)
 
 
 def _differences(found: list[Agent]) -> Iterable[str]:
     """Of the files that all agents should have alike, those that they have not, and who has what."""
-    for setting, field in (("users_file", "users_fingerprint"), ("acls_file", "acls_fingerprint")):
+    for kind in ("users", "acls", "quotas"):
         brokers: dict[str, list[str]] = {}
         for one in found:
-            fingerprint = None if one.status is None else getattr(one.status, field)
+            fingerprint = None if one.status is None else getattr(one.status, f"{kind}_fingerprint")
             if fingerprint is not None:
                 brokers.setdefault(fingerprint, []).append(str(one.broker_id))
         if len(brokers) > 1:
             told = "; ".join(f"{_file(one)}: {', '.join(ids)}" for one, ids in brokers.items())
-            yield f"agents differ in {setting}, by broker: {told}"
+            yield f"agents differ in {kind}_file, by broker: {told}"
 
 
 def _file(fingerprint: str) -> str:

@@ -38,7 +38,7 @@ SET_BY_THE_CHART: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
                 "kafka_listen",
                 "kafka_advertised",
             ),
-            *("security", "tls", "token_file", "tokens_file", "users_file", "acls_file", "data"),
+            *("security", "tls", "token_file", "tokens_file", "users_file", "acls_file", "quotas_file", "data"),
         }
     ),
     DataSettings: frozenset({"store", "store_options"}),

@@ -11,8 +11,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second.
 
     `founding_id`: that of the quorum, as of its newest answer; null before it has told any. `version`: of the build,
-    null from one that does not tell it. `users_fingerprint`, `acls_fingerprint`: the same on agents with the same users
-    and rules in force, "000000000000" without a file; null from a build that does not tell.
+    null from one that does not tell it. `users_fingerprint`, `acls_fingerprint`, `quotas_fingerprint`: the same where
+    users, rules and quotas in force are the same, "000000000000" without a file; null from a build that does not tell.
     """
 
     broker_id: int
@@ -35,3 +35,4 @@ class AgentStatus(msgspec.Struct, frozen=True):
     version: str | None = None
     users_fingerprint: str | None = None
     acls_fingerprint: str | None = None
+    quotas_fingerprint: str | None = None

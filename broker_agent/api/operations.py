@@ -77,6 +77,7 @@ class Operations:
             version=self._version,
             users_fingerprint=self._fingerprints.users,
             acls_fingerprint=self._fingerprints.acls,
+            quotas_fingerprint=self._fingerprints.quotas,
         )
 
     def liveness(self) -> list[HealthCheck]:

@@ -130,14 +130,17 @@ def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path:
 
 
 def test_callers_and_users_come_from_the_files_that_the_chart_names(render: Any, tmp_path: Path) -> None:
-    named = ("tokensSecret=t", "agentTokensSecret=at", "usersSecret=u", "aclsSecret=a")
+    named = ("tokensSecret=t", "agentTokensSecret=at", "usersSecret=u", "aclsSecret=a", "quotasSecret=q")
     rendered = render(*(f"auth.{one}" for one in named))
     controller = load_controller_config(*started_with(rendered, "controller", 1, tmp_path))
     file, environment = started_with(rendered, "agent", 1, tmp_path)
     agent = load_agent_config(file, environment=environment)
     for program, secrets in (
         ("controller", {"t": controller.tokens_file}),
-        ("agent", {"at": agent.tokens_file, "u": agent.users_file, "a": agent.acls_file}),
+        (
+            "agent",
+            {"at": agent.tokens_file, "u": agent.users_file, "a": agent.acls_file, "q": agent.quotas_file},
+        ),
     ):
         pod = rendered.one("StatefulSet", f"pidkeeper-{program}")["spec"]["template"]["spec"]
         (container,) = pod["containers"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -15,8 +16,11 @@ from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.store.port import ObjectStore
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA
+from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
+from pidkeeper.broker_agent.kafka.quotas.meter import Meters
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.security.quota_list import QuotaList
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.access import Access
 from pidkeeper.service.kafka.listener import KafkaListener
@@ -27,10 +31,13 @@ from tests.support.whole_agent import controller_client, make_agent
 
 
 class DataAgent:
-    """`address`: of its Kafka listener."""
+    """`address`: of its Kafka listener. `meters`: of its clients, if they have quotas."""
 
-    def __init__(self, address: str, leader: LogLeader, room: DataRoom, store: ObjectStore) -> None:
+    def __init__(
+        self, address: str, leader: LogLeader, room: DataRoom, store: ObjectStore, meters: Meters | None = None
+    ) -> None:
         self.store = store
+        self.meters = meters
         self.address = address
         self.leader = leader
         self.room = room
@@ -38,9 +45,9 @@ class DataAgent:
 
 @contextlib.asynccontextmanager
 async def data_agent(
-    quorum: StubQuorum, leader: LogLeader, store: ObjectStore, **settings: Any
+    quorum: StubQuorum, leader: LogLeader, store: ObjectStore, quotas: QuotaList | None = None, **settings: Any
 ) -> AsyncIterator[DataAgent]:
-    """An agent that has registered at `quorum`, whose logs `leader` decides on."""
+    """An agent that has registered at `quorum`, whose logs `leader` decides on. `quotas`: of its clients."""
     quorum.keep_logs(leader)
     async with controller_client(quorum.urls) as client, contextlib.AsyncExitStack() as stack:
         listener = KafkaListener(Access.PRODUCER)
@@ -56,11 +63,13 @@ async def data_agent(
             TransactionResponder(agent.transactions).answer,
         )
         responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA)
-        await listener.serve(AgentApplication(responder, ask, apis=WITH_DATA))
+        application = AgentApplication(responder, ask, apis=WITH_DATA)
+        meters = None if quotas is None else Meters(quotas.find, time.monotonic_ns)
+        await listener.serve(application if meters is None else MeteredApplication(application, meters))
         task = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.reserve.remaining > 0 and agent.session.store_known, task)
-            yield DataAgent(str(kafka), leader, room, store)
+            yield DataAgent(str(kafka), leader, room, store, meters)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

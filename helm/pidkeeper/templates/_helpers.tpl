@@ -121,6 +121,9 @@ users_file = "/etc/pidkeeper-secrets/users/users"
 {{- if .Values.auth.aclsSecret }}
 acls_file = "/etc/pidkeeper-secrets/acls/acls"
 {{- end }}
+{{- if .Values.auth.quotasSecret }}
+quotas_file = "/etc/pidkeeper-secrets/quotas/quotas"
+{{- end }}
 {{- with include "pidkeeper.settings" .Values.agent.settings | trim }}
 {{- . | nindent 0 }}
 {{- end }}
@@ -193,6 +196,7 @@ store_options = {{ include "pidkeeper.toml" . }}
   (dict "volume" "tokens" "directory" "tokens" "secret" $auth.agentTokensSecret)
   (dict "volume" "users" "directory" "users" "secret" $auth.usersSecret)
   (dict "volume" "acls" "directory" "acls" "secret" $auth.aclsSecret)
+  (dict "volume" "quotas" "directory" "quotas" "secret" $auth.quotasSecret)
 ) -}}
 {{- end -}}
 {{- $found := list -}}

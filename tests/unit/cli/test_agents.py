@@ -137,7 +137,7 @@ def test_agents_that_go_by_different_files_are_told_of_and_nothing_else_comes_of
     ours, theirs = "0123456789ab", "000000000000"
     brokers = [msgspec.structs.replace(KNOWN, broker_id=number) for number in (1, 2, 3)]
     place.agent((200, status(users_fingerprint=ours, acls_fingerprint=ours)))
-    place.agent((200, status(broker_id=2, users_fingerprint=ours, acls_fingerprint=theirs)))
+    place.agent((200, status(broker_id=2, users_fingerprint=ours, acls_fingerprint=theirs, quotas_fingerprint=theirs)))
     place.agent((200, status(broker_id=3)))
     listed = run(LIST, place.knows(*brokers), place.agents)
     assert listed.exit_code == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.broker_agent.security.quota import Quota
 from pidkeeper.broker_agent.security.quota_list import MAX_RATE, QuotaList, read_quotas
 from pidkeeper.service.settings import SettingsError
@@ -67,7 +68,7 @@ def test_a_line_is_written_as_it_is_read(tmp_path: Path) -> None:
 )
 def test_what_is_no_quota_is_refused_with_the_line_that_it_is_in(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "quotas"
-    with pytest.raises(SettingsError, match="quotas_file: .*, line 2: ") as refused:
+    with pytest.raises(SettingsError, match=r"quotas_file: .*, line 2: ") as refused:
         listed(path, f"bob fetch_bytes_per_second={MAX_RATE}\n{line}\n")
     assert said in str(refused.value)
 
@@ -86,4 +87,4 @@ def test_it_is_read_again_and_a_file_of_no_use_changes_nothing(
     path.write_text("* requests_per_second=7\n")
     quotas.refresh()
     assert quotas.find("alice") == Quota("*", requests_per_second=7)
-    assert quotas.fingerprint != before
+    assert quotas.fingerprint == Fingerprints(quotas=quotas).quotas != before

@@ -27,7 +27,7 @@ def frame(key: int, version: int, throttle_ms: int) -> bytes:
     return frame_response(header, WITH_DATA.advertised[key], bytes(kind(version=version, **fields).encode()))
 
 
-@pytest.mark.parametrize(("key", "version"), ANSWERS, ids=lambda one: str(one))
+@pytest.mark.parametrize(("key", "version"), ANSWERS, ids=str)
 def test_it_is_written_where_another_codec_writes_it(key: int, version: int) -> None:
     without, expected = frame(key, version, 0), frame(key, version, MS)
     assert with_throttle_time(without, key, version, WITH_DATA.advertised, MS) == expected
