@@ -138,7 +138,7 @@ async def _running(
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
             responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
             application = _application(agent, room, responder.answer, callers.acls)
-            meters = None if callers.quotas is None else Meters(callers.quotas.find, time.monotonic_ns)
+            meters = None if callers.quotas is None else Meters(callers.quotas, time.monotonic_ns)
             await listener.serve(application if meters is None else MeteredApplication(application, meters))
             app = build_app(
                 agent,

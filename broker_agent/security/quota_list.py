@@ -8,7 +8,7 @@ not name is unlimited: a line says all of its principal, and `*` adds nothing to
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pidkeeper.broker_agent.security.acls import EVERYBODY
@@ -36,9 +36,10 @@ class _Quotas:
 
 
 class QuotaList:
-    """The quotas of a file. Raises SettingsError if it cannot be used."""
+    """The quotas of a file. Raises SettingsError if it cannot be used. `on_change`: called when there are others."""
 
     def __init__(self, path: str) -> None:
+        self.on_change: Callable[[], None] = lambda: None
         self._read = Refreshed(f"the file of quotas {path}", [path], lambda: _Quotas(read_quotas(path)))
 
     def find(self, principal: str) -> Quota | None:
@@ -53,7 +54,10 @@ class QuotaList:
 
     def refresh(self) -> None:
         """Read the file if it has changed."""
+        before = self._read.value
         self._read.refresh()
+        if self._read.value is not before:
+            self.on_change()
 
 
 def read_quotas(path: str) -> list[Quota]:

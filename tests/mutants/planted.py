@@ -91,6 +91,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_node import NODE_BUGS
     from tests.mutants.planted_own_ids import OWN_ID_BUGS
     from tests.mutants.planted_processes import PROCESS_BUGS
+    from tests.mutants.planted_quotas import QUOTA_BUGS
     from tests.mutants.planted_security import SECURITY_BUGS
     from tests.mutants.planted_slow_disks import SLOW_DISK_BUGS
     from tests.mutants.planted_state import STATE_BUGS
@@ -109,4 +110,5 @@ def catalogue() -> Sequence[Planted]:
         *processes,
         *SECURITY_BUGS,
         *DATA_BUGS,
+        *QUOTA_BUGS,
     )

@@ -64,7 +64,7 @@ async def data_agent(
         )
         responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA)
         application = AgentApplication(responder, ask, apis=WITH_DATA)
-        meters = None if quotas is None else Meters(quotas.find, time.monotonic_ns)
+        meters = None if quotas is None else Meters(quotas, time.monotonic_ns)
         await listener.serve(application if meters is None else MeteredApplication(application, meters))
         task = asyncio.create_task(agent.run())
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from pidkeeper.broker_agent.kafka.quotas.accounts import Account, Accounts
 from pidkeeper.broker_agent.kafka.quotas.bucket import NANOSECONDS
@@ -27,24 +28,48 @@ class Throttled:
         self.ms: Final = Counter(dict.fromkeys(KINDS, 0))
 
 
-class Meters:
-    """What the meters of all connections have in common. `find` gives the quota in force of a principal, None if it
-    has none. `clock()`: monotonic nanoseconds."""
+class Quotas(Protocol):
+    """Those of all principals. `security.quota_list.QuotaList` has them. `on_change`: called when there are others."""
 
-    def __init__(self, find: Callable[[str], Quota | None], clock: Callable[[], int]) -> None:
-        self.find: Final = find
+    on_change: Callable[[], None]
+
+    def find(self, principal: str) -> Quota | None:
+        """That of a principal, None if it may use as much as it can."""
+        ...
+
+
+class Meters:
+    """The meters of all connections, and what they have in common. `clock()`: monotonic nanoseconds."""
+
+    def __init__(self, quotas: Quotas, clock: Callable[[], int]) -> None:
         self.clock: Final = clock
         self.accounts: Final = Accounts()
         self.throttled: Final = Throttled()
+        self._quotas = quotas
+        self._meters: weakref.WeakSet[Meter] = weakref.WeakSet()
+        quotas.on_change = self._look_again
+
+    def add(self, principal: str, hold: Callable[[float], None]) -> Meter:
+        """That of one more connection."""
+        meter = Meter(self, principal, hold)
+        meter.quota = self._quotas.find(principal)
+        self._meters.add(meter)
+        return meter
+
+    def _look_again(self) -> None:
+        for meter in self._meters:
+            meter.quota = self._quotas.find(meter.principal)
 
 
 class Meter:
-    """That of one connection: `coordinator.caller.FetchMeter`. `hold`: have it not read for so many seconds."""
+    """That of one connection: `coordinator.caller.FetchMeter`. `hold`: have it not read for so many seconds. `quota`:
+    that in force. It is kept here because each read asks for it."""
 
-    __slots__ = ("_hold", "_meters", "_until_ns", "principal")
+    __slots__ = ("__weakref__", "_hold", "_meters", "_until_ns", "principal", "quota")
 
     def __init__(self, meters: Meters, principal: str, hold: Callable[[float], None]) -> None:
         self.principal: Final = principal
+        self.quota: Quota | None = None
         self._meters = meters
         self._hold = hold
         self._until_ns = 0
@@ -69,8 +94,7 @@ class Meter:
 
     def fetch_room(self) -> int | None:
         """See `FetchMeter.fetch_room`."""
-        quota = self._meters.find(self.principal)
-        if quota is None or (rate := quota.fetch_bytes_per_second) is None:
+        if self.quota is None or (rate := self.quota.fetch_bytes_per_second) is None:
             return None
         now, account = self._now()
         if (wait := account.fetch.wait_ns(rate, now)) > 0:
@@ -80,8 +104,7 @@ class Meter:
 
     def fetched(self, size: int) -> bool:
         """See `FetchMeter.fetched`."""
-        quota = self._meters.find(self.principal)
-        if not size or quota is None or (rate := quota.fetch_bytes_per_second) is None:
+        if not size or self.quota is None or (rate := self.quota.fetch_bytes_per_second) is None:
             return True
         now, account = self._now()
         if (wait := account.fetch.wait_ns(rate, now)) > 0:

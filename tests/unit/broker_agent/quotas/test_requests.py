@@ -65,7 +65,7 @@ class Place:
         self.path = path
         self.write(f"* requests_per_second={RATE}\n")
         self.quotas = QuotaList(str(path))
-        self.meters = Meters(self.quotas.find, time.monotonic_ns)
+        self.meters = Meters(self.quotas, time.monotonic_ns)
         self.listeners: dict[str, KafkaListener] = {}
         self.reserve = BlockReserve()
         self.reserve.offer(ProducerIdBlock(0, 1_000_000))
