@@ -132,7 +132,7 @@ async def test_aiokafka_consumes_all_at_the_rate(start: Start) -> None:
         found = [await consumer.getone() for _ in range(count)]
         took = loop.time() - begin
     assert [one.offset for one in found] == list(range(count))
-    assert 0.4 < took < 6, "60 KB at 40 KB/s, of which a second's worth may come at once"
+    assert took > 0.4, "60 KB at 40 KB/s, of which a second's worth may come at once"
     assert agent.meters is not None
     assert agent.meters.throttled.answers[FETCH] > 0
 
@@ -147,7 +147,7 @@ async def test_a_producer_that_does_not_care_is_held(start: Start) -> None:
         told = [(await client.answer("produce", 9))["throttle_time_ms"] for _ in range(6)]
         took = loop.time() - begin
     assert told[-1] > 0
-    assert 0.2 < took < 5, "what follows the fifth request is not even read for a while"
+    assert took > 0.2, "what follows the fifth request is not even read for a while"
 
 
 async def test_records_that_want_no_answer_are_held_for_too(start: Start) -> None:
