@@ -41,8 +41,8 @@ class MeteredApplication:
         meter: Meter = caller.meter  # type: ignore[assignment]
         if (quota := meter.quota) is None:
             return self._respond(data, caller)
-        if quota.requests_per_second is not None:
-            data = _front(data, meter.request_room(quota))
+        if (rate := quota.requests_per_second) is not None:
+            data = _front(data, meter.request_room(rate))
         answer, used = self._respond(data, caller)
         if not used:
             return answer, used

@@ -74,11 +74,8 @@ class Meter:
         self._hold = hold
         self._until_ns = 0
 
-    def request_room(self, quota: Quota) -> int:
+    def request_room(self, rate: int) -> int:
         """How many requests may be answered at once; one may in any case, and is held for if it is too many."""
-        rate = quota.requests_per_second
-        if rate is None:
-            raise ValueError("requests are not limited")
         now, account = self._now()
         return max(1, account.requests.room(rate, now))
 
