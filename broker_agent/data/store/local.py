@@ -140,12 +140,11 @@ class LocalStore:
         return stored
 
     def _write(self, path: PurePath, pieces: Sequence[bytes]) -> None:
+        # In one call: after each one this thread waits for the event loop to let go of the interpreter.
+        data = b"".join(pieces)
         handle = self._files.open(path, create=True)
         try:
-            offset = 0
-            for piece in pieces:
-                self._files.pwrite(handle, piece, offset)
-                offset += len(piece)
+            self._files.pwrite(handle, data, 0)
             self._files.fdatasync(handle)
         finally:
             self._files.close(handle)

@@ -68,7 +68,7 @@ async def test_synced_before_it_is_named_and_named_before_it_is_acknowledged() -
     await store.put("7/2", [b"b", b"c"])
     files.calls.clear()
     await store.put("7/3", [b"d", b"e"])
-    kinds = ["create", "pwrite", "pwrite", "fdatasync", "link", "unlink", "fsync_directory"]
+    kinds = ["create", "pwrite", "fdatasync", "link", "unlink", "fsync_directory"]
     assert [kind for kind, _ in files.calls] == kinds
     assert files.calls[-1] == ("fsync_directory", ROOT / "7")
     await store.close()
