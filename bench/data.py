@@ -23,7 +23,7 @@ from bench.grown_directory import wait_newest_version
 from bench.http_load import LoadSpec
 from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.peers.single_kafka import SingleKafka
-from bench.report import Row, at_least, at_most_times, informing, median
+from bench.report import Row, at_least, at_most, at_most_times, informing, median
 from bench.section_command import run_section
 from bench.slow_store import STORE_SECONDS, SlowStoreCluster
 from bench.snapshot_hold import LogRowsHoldBench
@@ -41,6 +41,18 @@ IN_FLIGHT: Final = 5
 LARGE: Final = Load(producers=16, window=IN_FLIGHT, batch_bytes=BATCH_BYTES)
 SMALL: Final = Load(producers=32, window=IN_FLIGHT, batch_bytes=100)
 RECORD_BYTES: Final = 100
+MAX_FLOORS: Final = 3.0
+"""Times a put and a commit that an acknowledgement may take."""
+
+LARGE_SHARE: Final = 0.5
+"""Of what a single Kafka broker takes, which syncs nothing."""
+
+MAX_STORM: Final = 2.0
+"""Times what an allocation takes without producers that it may take beside them."""
+
+MAX_BATCH_US: Final = 26.0
+"""Of the leader's processor: half of what checking and appending one took in a module without a quorum."""
+
 STORM_SHARE: Final = 3
 """The storm lasts that many times as long as the allocations that are measured within it."""
 
@@ -118,7 +130,7 @@ class DataBench:
         mine, least = runs[system.name], floor.put_p50_ms + floor.commit_p50_ms
         p50s, p99s = _p50s(mine), _p99s(mine)
         name = "acknowledgement of 16 KiB, one producer"
-        rows.append(_times(f"{name}, p50", p50s, [least], "put and commit", _tail(median(p99s))))
+        rows.append(_times(f"{name}, p50", p50s, [least], "put and commit", _tail(median(p99s)), MAX_FLOORS))
         for peer in peers:
             theirs = runs[peer.name]
             rows.append(_times(f"{name}, p50", p50s, _p50s(theirs), peer.name))
@@ -140,7 +152,8 @@ class DataBench:
                 theirs = runs[peer.name]
                 remarks = f"{remark}; there {who_was_busy(theirs[-1].busy)}"
                 floors = [_rate(one, load, unit) for one in theirs]
-                rows.append(at_least(0, SECTION, f"{what}, beside {peer.name}", unit, rates, floors, remarks))
+                bar = LARGE_SHARE if load is LARGE and peer is peers[0] else 0
+                rows.append(at_least(bar, SECTION, f"{what}, beside {peer.name}", unit, rates, floors, remarks))
         return rows
 
     def _storm(self, cluster: LocalCluster, system: System) -> list[Row]:
@@ -156,8 +169,8 @@ class DataBench:
         without = [(one.p50_ms, one.p99_ms) for one in idle]
         name = "allocate over HTTP, 1 caller, while producers storm"
         return [
-            _times(f"{name}, {tail}", [one[at] for one in pairs], [one[at] for one in without], "idle")
-            for at, tail in enumerate(("p50", "p99"))
+            _times(f"{name}, {tail}", [one[at] for one in pairs], [one[at] for one in without], "idle", bar=bar)
+            for at, (tail, bar) in enumerate((("p50", MAX_STORM), ("p99", 0)))
         ]
 
     def _allocate(self, cluster: LocalCluster) -> LoadResult:
@@ -198,11 +211,12 @@ class DataBench:
                 for _ in range(self._plan.repetitions)
             ]
             rows.append(
-                informing(
+                at_most(
                     SECTION,
                     f"decide, encode, decode and replay a batch, {batches} in an object",
                     "us",
                     [cost.decide_us + cost.codec_us + cost.replay_us for cost in costs],
+                    MAX_BATCH_US,
                     f"decide {costs[-1].decide_us:.1f}, entry {costs[-1].codec_us:.1f}, "
                     f"replay {costs[-1].replay_us:.1f} us",
                 )
@@ -264,9 +278,9 @@ def _tail(p99_ms: float) -> str:
     return f"p99 {p99_ms:.1f} ms"
 
 
-def _times(name: str, samples: list[float], floors: list[float], than: str, remark: str = "") -> Row:
-    """A latency beside another one, with no bar."""
-    return at_most_times(0, SECTION, f"{name}, beside {than}", "ms", samples, floors, remark)
+def _times(name: str, samples: list[float], floors: list[float], than: str, remark: str = "", bar: float = 0) -> Row:
+    """A latency beside another one, with no bar unless one is given."""
+    return at_most_times(bar, SECTION, f"{name}, beside {than}", "ms", samples, floors, remark)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from typing import Any, Final
 import click
 import msgspec
 
-from bench import agents, history
+from bench import agents, data, history
 from bench import leader_cost as cost
 from bench import snapshot_hold as hold
 from bench.agents import AgentsBench
 from bench.cluster import RAISED_OPTIONS
+from bench.data import DataBench
 from bench.history import HistoryBench
 from bench.leader_cost import LeaderCostBench
 from bench.loads import Loads
@@ -39,6 +40,7 @@ ON_THEIR_OWN: Final[Mapping[str, Callable[[Path, bool], Section]]] = {
     "snapshot": lambda directory, quick: SnapshotHoldBench(directory, hold.QUICK if quick else hold.FULL),
     "agents": lambda directory, quick: AgentsBench(directory, agents.QUICK if quick else agents.FULL),
     "leader": lambda directory, quick: LeaderCostBench(directory, cost.QUICK if quick else cost.FULL),
+    "data": lambda directory, quick: DataBench(directory, data.QUICK if quick else data.FULL),
 }
 """Sections with plans of their own, which are commands as well."""
 
