@@ -189,9 +189,11 @@ def _application(agent: Agent, room: DataRoom | None, ask: Ask, acls: AclList | 
         return agent.session.cluster_id
 
     apis = IDS_ALONE if room is None else WITH_DATA
-    if room is not None:
-        ask = asking(DataAnswers(room, agent.directory, cluster_id), ask)
-    return AgentApplication(KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=apis), ask, acls, apis=apis)
+    responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=apis)
+    if room is None:
+        return AgentApplication(responder, ask, acls, apis=apis)
+    data = DataAnswers(room, agent.directory, cluster_id)
+    return AgentApplication(responder, asking(data, ask), acls, apis=apis, ask_soon=data.answer_soon)
 
 
 def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.directory import Directory
@@ -11,7 +12,7 @@ from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, DataCall
 from pidkeeper.broker_agent.kafka.wire.data import create_topics, delete_topics, describe_configs, fetch, list_offsets
 from pidkeeper.broker_agent.kafka.wire.data.frames import frame_pieces
-from pidkeeper.broker_agent.kafka.wire.data.produce import produce_response
+from pidkeeper.broker_agent.kafka.wire.data.produce import TopicAppend, produce_response
 from pidkeeper.broker_agent.kafka.wire.metadata import topics_response
 from pidkeeper.service.kafka.wire.headers import frame_response
 from pidkeeper.service.kafka.wire.versions import (
@@ -46,16 +47,19 @@ class DataAnswers:
         }
 
     async def answer(self, call: DataCall) -> bytes:
-        """The whole response frame, length field included; NO_ANSWER to Produce with acks 0."""
+        """The whole response frame, length field included."""
         header = call.header
         if header.api_key == FETCH:
             return await self._fetch(call)
-        if header.api_key != PRODUCE:
-            return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
-        outcomes = await self._room.produce(call.request, call.caller)
-        if call.request.acks == 0:
-            return NO_ANSWER
-        return frame_response(header, WITH_DATA.served[PRODUCE], produce_response(header.api_version, outcomes))
+        return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
+
+    def answer_soon(self, call: DataCall, done: Callable[[bytes | None], None]) -> bool:
+        """Answer Produce; whether that is what it is. `done` gets what `answer` would give, NO_ANSWER to acks 0, or
+        None if something broke."""
+        if call.header.api_key != PRODUCE:
+            return False
+        self._room.produce(call.request, call.caller, partial(_produced, call, done))
+        return True
 
     async def _fetch(self, call: DataCall) -> bytes:
         def encode(code: int, topics: Sequence[fetch.FetchedTopic]) -> bytes:
@@ -85,6 +89,16 @@ class DataAnswers:
     async def _describe_configs(self, call: DataCall) -> bytes:
         outcomes = await self._room.describe_configs(call.request, call.caller)
         return describe_configs.describe_configs_response(call.header.api_version, outcomes)
+
+
+def _produced(call: DataCall, done: Callable[[bytes | None], None], outcomes: list[TopicAppend] | None) -> None:
+    header = call.header
+    if outcomes is None:
+        done(None)
+    elif call.request.acks == 0:
+        done(NO_ANSWER)
+    else:
+        done(frame_response(header, WITH_DATA.served[PRODUCE], produce_response(header.api_version, outcomes)))
 
 
 def asking(data: DataAnswers, others: Ask) -> Ask:

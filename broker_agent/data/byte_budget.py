@@ -19,11 +19,17 @@ class ByteBudget:
         """How many wait for their turn."""
         return len(self._waiting)
 
+    def take_now(self, count: int) -> bool:
+        """Take `count` bytes, at most the capacity, if they are free and nobody waits; whether they were."""
+        assert 0 <= count <= self.capacity, f"{count} of {self.capacity} bytes"
+        if self._waiting or self.held + count > self.capacity:
+            return False
+        self.held += count
+        return True
+
     async def take(self, count: int) -> None:
         """Take `count` bytes, at most the capacity, once they are free. Cancelled, it takes none."""
-        assert 0 <= count <= self.capacity, f"{count} of {self.capacity} bytes"
-        if not self._waiting and self.held + count <= self.capacity:
-            self.held += count
+        if self.take_now(count):
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (count, granted)

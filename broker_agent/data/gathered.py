@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pidkeeper.broker_agent.data.batches import NewBatch
 from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
@@ -15,18 +15,22 @@ from pidkeeper.protocol.logs import ObjectId
 class PendingAppend:
     """The batches of one request. `outcomes`: for each its base offset, or minus Kafka's code.
 
-    Until a batch is settled its outcome is that of a request whose time is up. `deadline`: by the loop's clock.
-    `launched`: how many have gone into an object.
+    Until a batch is settled its outcome is that of a request whose time is up. `told(outcomes)` is called once, in a
+    later turn of the event loop. `since` and `deadline`: by the loop's clock. `timer`: of the deadline. `launched`: how
+    many have gone into an object.
     """
 
-    __slots__ = ("_left", "batches", "deadline", "done", "launched", "outcomes", "since")
+    __slots__ = ("_left", "_told", "batches", "deadline", "launched", "outcomes", "since", "timer")
 
-    def __init__(self, batches: Sequence[NewBatch], since: float, deadline: float, done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, batches: Sequence[NewBatch], since: float, deadline: float, told: Callable[[list[int]], None]
+    ) -> None:
         assert batches, "nothing to append"
+        self._told: Callable[[list[int]], None] | None = told
         self.batches = batches
         self.since = since
         self.deadline = deadline
-        self.done = done
+        self.timer: asyncio.TimerHandle | None = None
         self.launched = 0
         self.outcomes = [-REQUEST_TIMED_OUT] * len(batches)
         self._left = len(batches)
@@ -40,8 +44,18 @@ class PendingAppend:
         """What has become of a batch. With the last one the request is done."""
         self.outcomes[index] = outcome
         self._left -= 1
-        if self._left == 0 and not self.done.done():
-            self.done.set_result(None)
+        if self._left == 0:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the outcomes as they are. What is settled later is told to nobody."""
+        told, self._told = self._told, None
+        if told is None:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+        # Not from here: what breaks while one is told must keep nothing from the others of its object.
+        asyncio.get_running_loop().call_soon(told, self.outcomes)
 
 
 class GatheredObject:

@@ -1,8 +1,11 @@
 """Gathers the batches of many requests into objects, and keeps their order.
 
-An object is launched once its first batch has waited for the linger time, or enough is there, and fewer than two are
-under way: while one is committed the next is put, and the one behind it gathers. So a slow commit makes objects larger,
-not more. Objects are committed one after another in the order in which they were launched.
+An object is launched once its first batch has waited for the linger time, or enough is there, and fewer than
+MAX_UNDER_WAY are under way: while one is committed others are put, and the one behind them gathers. So a slow commit
+makes objects larger, not more. Objects are committed one after another in the order in which they were launched.
+
+Nobody lingers in vain: while nothing is under way, an object is launched once as many batches are there as the last one
+had. Producers that wait for their answers come again together, and one that is alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -22,11 +25,15 @@ from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.writing import GivenUpError, ObjectWriter
 from pidkeeper.protocol.logs import MAX_OBJECT_BATCHES
 
-MAX_UNDER_WAY: Final = 2
+MAX_UNDER_WAY: Final = 3
+"""The store in a directory has four threads: one is left for those who read."""
 
 MAX_GATHERED_BATCHES: Final = min(MAX_OBJECT_BATCHES, 600)
 """In one object. 103 bytes each at most, as JSON, in a request to commit of less than 64 KiB, the most that members
 read."""
+
+_TIMER_SECONDS: Final = 0.001
+"""A timer of the event loop comes up to that much too early."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,42 +60,41 @@ class Gatherer:
         self._queue: deque[PendingAppend] = deque()
         self._queued_bytes = 0
         self._queued_batches = 0
+        self._last_batches = 0
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
 
-    def append(self, batches: Sequence[NewBatch], deadline: float) -> PendingAppend:
-        """Queue the batches of a request, behind all that are queued. They must have room already."""
+    def append(self, batches: Sequence[NewBatch], deadline: float, told: Callable[[list[int]], None]) -> None:
+        """Queue the batches of a request, behind all that are queued. They must have room already.
+
+        `told` is called in a later turn of the event loop, at the deadline at the latest: with the base offset of each
+        batch, or minus Kafka's code.
+        """
         loop = asyncio.get_running_loop()
-        pending = PendingAppend(batches, loop.time(), deadline, loop.create_future())
+        pending = PendingAppend(batches, loop.time(), deadline, told)
+        pending.timer = loop.call_at(deadline, self._expire, pending)
         self._queue.append(pending)
         self._queued_bytes += pending.waiting_bytes
         self._queued_batches += len(batches)
         self._launch_due()
-        return pending
-
-    async def outcomes(self, pending: PendingAppend) -> list[int]:
-        """For each batch its base offset, or minus Kafka's code; at its deadline at the latest."""
-        try:
-            async with asyncio.timeout_at(pending.deadline):
-                await pending.done
-        except TimeoutError:
-            pass
-        finally:
-            self._drop(pending)
-        return pending.outcomes
 
     async def stop(self) -> None:
         """Give up on everything that is under way."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
         tasks = tuple(self._under_way)
+        for pending in self._queue:
+            pending.tell()
         self._queue.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _drop(self, pending: PendingAppend) -> None:
-        """Nobody waits for it: what is in no object yet is not put into one."""
+    def _expire(self, pending: PendingAppend) -> None:
+        """Its time is up: what is in no object yet is not put into one."""
+        pending.tell()
         left = len(pending.batches) - pending.launched
         if left and pending in self._queue:
             self._queue.remove(pending)
@@ -97,23 +103,44 @@ class Gatherer:
             self.room.give_back(pending.waiting_bytes)
 
     def _launch_due(self) -> None:
-        """Launch what is due, and have the rest looked at when it is."""
-        now = asyncio.get_running_loop().time()
-        while self._queue and len(self._under_way) < MAX_UNDER_WAY:
-            wait = self._queue[0].since + self._linger - now
-            if wait > 0 and self._queued_bytes < self._max_bytes and self._queued_batches < MAX_GATHERED_BATCHES:
-                if self._timer is None:
-                    self._timer = asyncio.get_running_loop().call_later(wait, self._on_timer)
-                return
+        """Launch what is enough, and have the rest launched when it is due."""
+        while self._may_launch() and self._is_enough():
             self._launch()
+        if not self._may_launch():
+            return
+        if not self._under_way and self._queued_batches >= self._last_batches:
+            if self._soon is None:
+                # What comes in the same turn goes along.
+                self._soon = asyncio.get_running_loop().call_soon(self._on_turn)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(self._wait(), 0), self._on_timer)
+
+    def _may_launch(self) -> bool:
+        return bool(self._queue) and len(self._under_way) < MAX_UNDER_WAY
+
+    def _is_enough(self) -> bool:
+        return self._queued_bytes >= self._max_bytes or self._queued_batches >= MAX_GATHERED_BATCHES
+
+    def _wait(self) -> float:
+        """For how long the first batch has to linger still."""
+        return self._queue[0].since + self._linger - asyncio.get_running_loop().time()
+
+    def _on_turn(self) -> None:
+        self._soon = None
+        if self._may_launch():
+            self._launch()
+        self._launch_due()
 
     def _on_timer(self) -> None:
         self._timer = None
+        if self._may_launch() and self._wait() < _TIMER_SECONDS:
+            self._launch()
         self._launch_due()
 
     def _launch(self) -> None:
         """Make an object of the front of the queue and send it on its way, behind those under way."""
         item = self._next_object()
+        self._last_batches = len(item)
         ahead = next(reversed(self._under_way), None)
         task = asyncio.get_running_loop().create_task(self._carry(item, ahead))
         self._under_way[task] = None

@@ -6,6 +6,7 @@ DESCRIBE, CreateTopics and a topic that Metadata creates CREATE, DeleteTopics DE
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -14,13 +15,19 @@ from msgspec.structs import replace
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID
 from pidkeeper.broker_agent.data.fetching import Encode
+from pidkeeper.broker_agent.data.producing import Told
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.kafka.wire.data.create_topics import CreatedTopic, CreateTopicsRequest
 from pidkeeper.broker_agent.kafka.wire.data.delete_topics import DeletedTopic, DeleteTopicsRequest, DoomedTopic
 from pidkeeper.broker_agent.kafka.wire.data.describe_configs import TOPIC, DescribeConfigsRequest, DescribedResource
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedPartition, FetchedTopic, FetchRequest
 from pidkeeper.broker_agent.kafka.wire.data.list_offsets import ListOffsetsRequest, PartitionOffset, TopicOffsets
-from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionAppend, ProduceRequest, TopicAppend
+from pidkeeper.broker_agent.kafka.wire.data.produce import (
+    PartitionAppend,
+    ProduceRequest,
+    TopicAppend,
+    TopicRecords,
+)
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic, TopicMetadata
 from pidkeeper.broker_agent.security.acls import (
     TOPIC_CREATE,
@@ -51,18 +58,20 @@ class PermittedRoom:
     def __init__(self, room: DataRoom) -> None:
         self._room = room
 
-    async def produce(self, request: ProduceRequest, caller: Caller) -> list[TopicAppend]:
-        """See `Producer.produce`."""
+    def produce(self, request: ProduceRequest, caller: Caller, told: Told) -> None:
+        """See `Producer.begin`."""
         allowed = _allowed(request.topics, caller, TOPIC_WRITE)
-        found: list[TopicAppend] = []
-        if allowed or not request.topics:
-            found = await self._room.producer.produce(replace(request, topics=allowed), caller)
-        return _merged(
-            request.topics,
-            allowed,
-            found,
-            lambda one: TopicAppend(one.topic, [PartitionAppend(each.partition, _DENIED) for each in one.partitions]),
-        )
+        if len(allowed) == len(request.topics):
+            self._room.producer.begin(request, caller, told)
+            return
+
+        def with_denied(found: list[TopicAppend] | None) -> None:
+            told(None if found is None else _merged(request.topics, allowed, found, _denied_append))
+
+        if allowed:
+            self._room.producer.begin(replace(request, topics=allowed), caller, with_denied)
+        else:
+            asyncio.get_running_loop().call_soon(with_denied, [])
 
     async def fetch(self, request: FetchRequest, caller: Caller, encode: Encode) -> bytes:
         """See `Fetcher.fetch`. What is denied is told at once, as every error is."""
@@ -165,6 +174,10 @@ def _merged(
     outcomes = iter(found)
     names = {one.topic for one in allowed}
     return [next(outcomes) if one.topic in names else deny(one) for one in asked]
+
+
+def _denied_append(topic: TopicRecords) -> TopicAppend:
+    return TopicAppend(topic.topic, [PartitionAppend(one.partition, _DENIED) for one in topic.partitions])
 
 
 def _seen(told: TopicMetadata, topic: Topic, caller: Caller) -> TopicMetadata:

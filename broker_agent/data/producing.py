@@ -7,7 +7,8 @@ acks alike.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
@@ -38,6 +39,8 @@ LEAST_SECONDS: Final = 1.0
 
 _ACKS: Final = (-1, 0, 1)
 
+Told = Callable[[list[TopicAppend] | None], None]
+
 
 class _Wanted(NamedTuple):
     """One partition of a request, in its order."""
@@ -45,6 +48,21 @@ class _Wanted(NamedTuple):
     topic: str
     partition: int
     records: memoryview | None
+
+
+class _Append(NamedTuple):
+    """A request that goes on. `deadline`: by the loop's clock."""
+
+    request: ProduceRequest
+    wanted: Sequence[_Wanted]
+    deadline: float
+    transactional: bool
+    told: Told
+
+    @property
+    def size(self) -> int:
+        """Bytes of its batches."""
+        return sum(len(one.records) for one in self.wanted if one.records is not None)
 
 
 class Producer:
@@ -64,50 +82,89 @@ class Producer:
         self._gatherer = gatherer
         self._counters = counters
         self._turns = TopicTurns()
+        self._waiting: set[asyncio.Task[None]] = set()
 
-    async def produce(self, request: ProduceRequest, caller: Caller) -> list[TopicAppend]:
-        """The outcome for each partition, when all are known, or the time of the request is up."""
+    def begin(self, request: ProduceRequest, caller: Caller, told: Told) -> None:
+        """Have the request's batches join their logs. They queue in the order in which this is called, topic by topic.
+
+        `told` is called once, in a later turn of the event loop: with the outcome for each partition once all are known
+        or the time of the request is up; with None if something broke, which is reported.
+        """
         self._counters.produce_requests += 1
+        loop = asyncio.get_running_loop()
         wanted = [
             _Wanted(topic.topic, one.partition, one.records) for topic in request.topics for one in topic.partitions
         ]
-        if request.acks not in _ACKS:
-            return _answer(request, [PartitionAppend(one.partition, INVALID_REQUIRED_ACKS) for one in wanted])
-        if request.transactional_id is not None and not caller.may_use(request.transactional_id):
-            code = TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return _answer(request, [PartitionAppend(one.partition, code) for one in wanted])
-        if self._session.store_epoch is None:
-            # Another agent may have the store; clients look for it, and come again.
-            return _answer(request, [PartitionAppend(one.partition, NOT_LEADER_OR_FOLLOWER) for one in wanted])
-        seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
-        deadline = asyncio.get_running_loop().time() + seconds
         transactional = request.transactional_id is not None
-        return _answer(request, await self._append(wanted, deadline, transactional=transactional))
+        code = _refusal(request, caller)
+        if code is None and self._session.store_epoch is None:
+            # Another agent may have the store; clients look for it, and come again.
+            code = NOT_LEADER_OR_FOLLOWER
+        if code is not None:
+            loop.call_soon(told, _answer(request, [PartitionAppend(one.partition, code) for one in wanted]))
+            return
+        seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
+        append = _Append(request, wanted, loop.time() + seconds, transactional, told)
+        names = {one.topic for one in request.topics}
+        topics = {name: topic for name in names if (topic := self._topics.known(name)) is not None}
+        if len(topics) == len(names) and self._turns.are_free(names) and self._gatherer.room.take_now(append.size):
+            self._queue(append, topics)
+            return
+        # Those behind it wait for the turn that it has from now on, not from when its task begins.
+        task = loop.create_task(self._queue_later(append, names, self._turns.turn(names)))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
 
-    async def _append(
-        self, wanted: Sequence[_Wanted], deadline: float, *, transactional: bool
-    ) -> list[PartitionAppend]:
-        """The outcome of each. Requests join the queue in the order in which they came, topic by topic."""
-        names = {one.topic for one in wanted}
-        size = sum(len(one.records or b"") for one in wanted)
-        room = self._gatherer.room
+    async def produce(self, request: ProduceRequest, caller: Caller) -> list[TopicAppend]:
+        """As `begin`. Raises RuntimeError where that tells None."""
+        found: asyncio.Future[list[TopicAppend] | None] = asyncio.get_running_loop().create_future()
+        self.begin(request, caller, lambda outcomes: None if found.done() else found.set_result(outcomes))
+        if (outcomes := await found) is None:
+            raise RuntimeError("the request failed: what broke was reported")
+        return outcomes
+
+    async def stop(self) -> None:
+        """Give up on what has not joined the queue."""
+        tasks = tuple(self._waiting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _queue_later(
+        self, append: _Append, names: set[str], turn: contextlib.AbstractAsyncContextManager[None]
+    ) -> None:
+        """Queue it once its topics are known and there is room, behind those that came before."""
         try:
-            async with asyncio.timeout_at(deadline), self._turns.turn(names):
+            async with asyncio.timeout_at(append.deadline), turn:
                 topics = await self._topics.find(names)
-                await room.take(size)
-                kept = 0
-                try:
-                    outcomes, batches = self._check(wanted, topics, transactional=transactional)
-                    kept = sum(len(batch.data) for batch in batches.values())
-                finally:
-                    room.give_back(size - kept)
-                pending = self._gatherer.append(list(batches.values()), deadline) if batches else None
+                await self._gatherer.room.take(append.size)
+                self._queue(append, topics)
         except (RequestError, TimeoutError):
-            return [PartitionAppend(one.partition, REQUEST_TIMED_OUT) for one in wanted]
-        if pending is not None:
-            for index, outcome in zip(batches, await self._gatherer.outcomes(pending), strict=True):
+            codes = [PartitionAppend(one.partition, REQUEST_TIMED_OUT) for one in append.wanted]
+            append.told(_answer(append.request, codes))
+        except Exception as error:  # noqa: BLE001 - the edge of a task: whatever broke, the connection must end
+            report = {"message": "a Produce request failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+            append.told(None)
+
+    def _queue(self, append: _Append, topics: dict[str, TopicDescription]) -> None:
+        """Have what is not refused join the queue. All of the request has room."""
+        wanted, kept = append.wanted, 0
+        try:
+            outcomes, batches = self._check(wanted, topics, transactional=append.transactional)
+            kept = sum(len(batch.data) for batch in batches.values())
+        finally:
+            self._gatherer.room.give_back(append.size - kept)
+
+        def answer(found: Sequence[int]) -> None:
+            for index, outcome in zip(batches, found, strict=True):
                 outcomes[index] = self._outcome(wanted[index], outcome)
-        return [outcomes[index] for index in range(len(wanted))]
+            append.told(_answer(append.request, [outcomes[index] for index in range(len(wanted))]))
+
+        if batches:
+            self._gatherer.append(list(batches.values()), append.deadline, answer)
+        else:
+            asyncio.get_running_loop().call_soon(answer, ())
 
     def _check(
         self, wanted: Sequence[_Wanted], topics: dict[str, TopicDescription], *, transactional: bool
@@ -138,6 +195,15 @@ class Producer:
         if outcome == -UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.forget(one.topic)
         return PartitionAppend(one.partition, -outcome)
+
+
+def _refusal(request: ProduceRequest, caller: Caller) -> int | None:
+    """The code for every partition of a request that goes no further."""
+    if request.acks not in _ACKS:
+        return INVALID_REQUIRED_ACKS
+    if request.transactional_id is not None and not caller.may_use(request.transactional_id):
+        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
 
 
 def _answer(request: ProduceRequest, outcomes: Sequence[PartitionAppend]) -> list[TopicAppend]:

@@ -54,7 +54,7 @@ class DataRoom:
 
     async def stop(self) -> None:
         """End what is under way: nobody waits for it any more. The store stays open."""
-        for part in (self.gatherer, self.watcher, self.topics, self.discarder):
+        for part in (self.producer, self.gatherer, self.watcher, self.topics, self.discarder):
             await part.stop()
 
     def _joined(self, item: GatheredObject) -> None:

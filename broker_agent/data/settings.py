@@ -18,8 +18,9 @@ _Bytes = Annotated[int, msgspec.Meta(ge=1)]
 class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`store`: a directory, or s3://, gs:// or az:// and a bucket and prefix; `store_options`: of a remote one.
 
-    An object is put once its first batch is `linger_ms` old, or once it has `max_object_bytes`. A batch has at most
-    `max_message_bytes` (Kafka's `max.message.bytes`); those that wait for their commit have `max_pending_bytes`.
+    An object is put once its first batch is `linger_ms` old, or once it has `max_object_bytes`; sooner where nothing is
+    gained by waiting (`gathering.py`). A batch has at most `max_message_bytes` (Kafka's `max.message.bytes`); those
+    that wait for their commit have `max_pending_bytes`.
     `auto_create_topics`: whether a topic is created when a client first asks for it, with `default_partitions`.
     `max_fetch_bytes`: of records in one answer. `fetching_bytes`: of those that answers under way have together.
     `recent_bytes`: of this agent's own objects that are kept in memory for consumers that are close behind.

@@ -13,14 +13,24 @@ class TopicTurns:
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Future[None]] = {}
 
-    @contextlib.asynccontextmanager
-    async def turn(self, topics: Iterable[str]) -> AsyncIterator[None]:
-        """Have the turn for all of `topics`, once everybody who came before has left theirs."""
+    def are_free(self, topics: Iterable[str]) -> bool:
+        """Whether nobody has or awaits their turn for any of `topics`."""
+        return self._last.keys().isdisjoint(topics)
+
+    def turn(self, topics: Iterable[str]) -> contextlib.AbstractAsyncContextManager[None]:
+        """Have the turn for all of `topics`, once everybody who called this before has left theirs. It must be entered,
+        else nobody has it after."""
         names = set(topics)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         before = {self._last[name] for name in names if name in self._last}
         for name in names:
             self._last[name] = mine
+        return self._after(before, names, mine)
+
+    @contextlib.asynccontextmanager
+    async def _after(
+        self, before: set[asyncio.Future[None]], names: set[str], mine: asyncio.Future[None]
+    ) -> AsyncIterator[None]:
         left = set(before)
 
         def leave() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.caller import Caller, May, MayUse
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, DataCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.security.acls import TOPIC_DESCRIBE, AclList
 from pidkeeper.service.access import Principal
@@ -16,7 +16,8 @@ from pidkeeper.service.problems import quoted
 
 class AgentApplication:
     """`service.kafka.application.Application`: `responder` answers what the agent can, `ask` what takes the
-    controllers or the store. `acls`: which transactional ids and topics clients may use. `apis`: what is served.
+    controllers or the store, `ask_soon` what of that takes no task. `acls`: which transactional ids and topics clients
+    may use. `apis`: what is served.
     """
 
     def __init__(
@@ -26,10 +27,12 @@ class AgentApplication:
         acls: AclList | None = None,
         *,
         apis: Apis = IDS_ALONE,
+        ask_soon: Callable[[DataCall, Callable[[bytes | None], None]], bool] | None = None,
     ) -> None:
         self.served: Final = apis.advertised
         self.respond: Final = responder.respond
         self._ask = ask
+        self._ask_soon = ask_soon
         self._acls = acls
         self._complaints = Complaints()
 
@@ -41,9 +44,9 @@ class AgentApplication:
             return Caller(has_hung_up=has_hung_up)
         return Caller(self._may_use(principal, host, self._acls), has_hung_up, self._may(principal, host, self._acls))
 
-    def answer_soon(self, _: Any, __: Callable[[bytes | None], None]) -> bool:
-        """None: what is no bytes at once takes a call."""
-        return False
+    def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
+        """Produce, where partitions are kept: many are under way, and wait for one thing together."""
+        return self._ask_soon is not None and isinstance(call, DataCall) and self._ask_soon(call, done)
 
     async def answer(self, call: Any) -> bytes:
         """That of whoever is asked."""

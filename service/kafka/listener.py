@@ -280,7 +280,12 @@ class KafkaListener:
 
     def begin(self, call: Any, done: Callable[[bytes | None], None]) -> None:
         """Have `call` answered. `done` gets the answer, or None if there will be none."""
-        if not isinstance(call, PasswordCall) and self._application.answer_soon(call, done):
+        try:
+            if not isinstance(call, PasswordCall) and self._application.answer_soon(call, done):
+                return
+        except Exception as error:  # noqa: BLE001 - the edge of the process: whatever broke, the connection must end
+            _report(call, error)
+            asyncio.get_running_loop().call_soon(done, None)
             return
         task = asyncio.get_running_loop().create_task(self._call(call, done))
         self._calls.add(task)
@@ -295,8 +300,7 @@ class KafkaListener:
             else:
                 answer = await self._application.answer(call)
         except Exception as error:  # noqa: BLE001 - the edge of the process: whatever broke, the connection must end
-            report = {"message": f"a call of a client failed: {type(call).__name__}", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(report)
+            _report(call, error)
         finally:
             done(answer)
 
@@ -344,6 +348,11 @@ class KafkaListener:
 
     def _stands(self, credential: Hashable) -> bool:
         return self._sasl is not None and self._sasl.stands(credential)
+
+
+def _report(call: Any, error: Exception) -> None:
+    report = {"message": f"a call of a client failed: {type(call).__name__}", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(report)
 
 
 def _host(transport: asyncio.Transport) -> str:

@@ -58,12 +58,10 @@ async def data_agent(
         stack.push_async_callback(room.stop)
         stack.push_async_callback(listener.stop)
         cluster_id = partial(getattr, agent.session, "cluster_id")
-        ask = asking(
-            DataAnswers(room, agent.directory, cluster_id),
-            TransactionResponder(agent.transactions).answer,
-        )
+        data = DataAnswers(room, agent.directory, cluster_id)
+        ask = asking(data, TransactionResponder(agent.transactions).answer)
         responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA)
-        application = AgentApplication(responder, ask, apis=WITH_DATA)
+        application = AgentApplication(responder, ask, apis=WITH_DATA, ask_soon=data.answer_soon)
         meters = None if quotas is None else Meters(quotas, time.monotonic_ns)
         await listener.serve(application if meters is None else MeteredApplication(application, meters))
         task = asyncio.create_task(agent.run())

@@ -8,7 +8,6 @@ from typing import Any
 from pidkeeper.broker_agent.data.batches import checked_batch
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.discarding import Discarder
-from pidkeeper.broker_agent.data.gathered import PendingAppend
 from pidkeeper.broker_agent.data.gathering import Gatherer
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.writing import ObjectWriter
@@ -30,14 +29,24 @@ class Rig:
         writer = ObjectWriter(self.store, self.leader, self.session, self.discarder, RNG, self.counters, retry_seconds)
         self.gatherer = Gatherer(self.settings, writer, self.counters)
 
-    async def append(self, *data: memoryview, log: int = 0, seconds: float = 5.0) -> list[int]:
+    async def append(
+        self, *data: memoryview, log: int = 0, seconds: float = 5.0, transactional: bool = False
+    ) -> list[int]:
         """The outcomes of one request."""
-        return await self.gatherer.outcomes(await self.queue(*data, log=log, seconds=seconds))
+        return await (await self.queue(*data, log=log, seconds=seconds, transactional=transactional))
 
-    async def queue(self, *data: memoryview, log: int = 0, seconds: float = 5.0) -> PendingAppend:
+    async def queue(
+        self, *data: memoryview, log: int = 0, seconds: float = 5.0, transactional: bool = False
+    ) -> asyncio.Future[list[int]]:
+        """What will be the outcomes of one request, which is queued."""
         await self.gatherer.room.take(sum(map(len, data)))
-        batches = [checked_batch(one, log, max_bytes=1 << 20, transactional=False) for one in data]
-        return self.gatherer.append(batches, asyncio.get_running_loop().time() + seconds)
+        batches = [checked_batch(one, log, max_bytes=1 << 20, transactional=transactional) for one in data]
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[list[int]] = loop.create_future()
+        self.gatherer.append(
+            batches, loop.time() + seconds, lambda found: None if told.done() else told.set_result(found)
+        )
+        return told
 
     def numbers(self) -> list[tuple[int, int]]:
         """Epoch and number of what was offered."""

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
-from pidkeeper.broker_agent.data.batches import checked_batch
 from pidkeeper.broker_agent.data.fetching import Fetcher
 from pidkeeper.broker_agent.data.reading import BatchReader, ranges
 from pidkeeper.broker_agent.data.recent import RecentObjects
@@ -157,10 +156,8 @@ async def test_a_session_is_not_known(rig: FetchRig) -> None:
 async def test_an_aborted_transaction(rig: FetchRig) -> None:
     await rig.append(records(0))
     producer_id, epoch = rig.leader.begin("x", "t", 0)
-    await rig.gatherer.room.take(SIZE)
     data = records(0, transactional=True, producer_id=producer_id, epoch=epoch)
-    batch = checked_batch(data, 0, max_bytes=1 << 20, transactional=True)
-    assert await rig.gatherer.outcomes(rig.gatherer.append([batch], asyncio.get_running_loop().time() + 5)) == [1]
+    assert await rig.append(data, transactional=True) == [1]
     level = IsolationLevel.READ_COMMITTED
     (one,) = await rig.fetch((0, 0), level=level)
     assert (offsets(one), one.last_stable_offset, one.high_watermark) == ([0], 1, 2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.data.gathering import MAX_GATHERED_BATCHES
+from pidkeeper.broker_agent.data.gathering import MAX_GATHERED_BATCHES, MAX_UNDER_WAY
 from pidkeeper.broker_agent.data.store.port import StoreRefusedError, StoreUnavailableError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
@@ -46,11 +46,50 @@ async def test_a_batch_is_stored_before_it_is_committed(rig: Rig) -> None:
     assert rig.gatherer.room.held == 0
 
 
-async def test_requests_within_the_linger_share_an_object() -> None:
-    rig = Rig(linger_ms=40)
-    outcomes = await asyncio.gather(*(rig.append(records(0, producer_id=one), log=one % 3) for one in range(30)))
-    assert sorted(outcomes) == [[offset] for offset in range(10) for _ in range(3)]
+async def test_requests_of_one_turn_share_an_object_and_nobody_lingers() -> None:
+    rig = Rig(linger_ms=10_000)
+    for puts in (1, 2):
+        outcomes = await asyncio.gather(*(rig.append(records(-1), log=one % 3) for one in range(30)))
+        assert sorted(outcomes) == sorted([[offset] for offset in range(10 * puts - 10, 10 * puts) for _ in range(3)])
+        assert len(rig.store.puts) == puts
+    await rig.stop()
+
+
+async def test_as_many_as_came_together_last_are_waited_for() -> None:
+    rig = Rig(linger_ms=10_000)
+    await asyncio.gather(rig.append(records(0)), rig.append(records(1)))
+    third = asyncio.create_task(rig.append(records(2)))
+    await asyncio.sleep(0.02)
     assert len(rig.store.puts) == 1
+    assert list(await asyncio.gather(third, rig.append(records(3)))) == [[2], [3]]
+    assert len(rig.store.puts) == 2
+    await rig.stop()
+
+
+async def test_who_comes_alone_waits_no_longer_than_the_linger() -> None:
+    rig = Rig(linger_ms=20)
+    await asyncio.gather(rig.append(records(0)), rig.append(records(1)))
+    assert await rig.append(records(2)) == [2]
+    # From then on nobody else is expected.
+    begun = asyncio.get_running_loop().time()
+    for sequence in range(3, 53):
+        assert await rig.append(records(sequence)) == [sequence]
+    assert asyncio.get_running_loop().time() - begun < 50 * 0.02
+    await rig.stop()
+
+
+async def test_what_comes_while_one_is_under_way_lingers() -> None:
+    rig = Rig(linger_ms=10_000)
+    go = asyncio.Event()
+    rig.store.put_faults.append(lambda _: go.wait())
+    first = asyncio.create_task(rig.append(records(0)))
+    await until(lambda: len(rig.store.puts) == 1)
+    others = [asyncio.create_task(rig.append(records(sequence))) for sequence in (1, 2)]
+    await asyncio.sleep(0.02)
+    assert len(rig.store.puts) == 1
+    go.set()
+    assert await asyncio.gather(first, *others) == [[0], [1], [2]]
+    assert len(rig.store.puts) == 2
     await rig.stop()
 
 
@@ -62,19 +101,20 @@ async def test_a_full_object_does_not_wait_for_the_linger() -> None:
     await rig.stop()
 
 
-async def test_while_two_are_under_way_the_rest_gathers(rig: Rig) -> None:
+async def test_while_some_are_under_way_the_rest_gathers(rig: Rig) -> None:
     go = asyncio.Event()
     rig.store.put_faults.append(lambda _: go.wait())
-    first = asyncio.create_task(rig.append(records(0)))
-    await until(lambda: len(rig.store.puts) == 1)
-    others = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(1, 20)]
-    await until(lambda: len(rig.store.puts) == 2)
+    ahead = []
+    for sequence in range(MAX_UNDER_WAY):
+        ahead.append(asyncio.create_task(rig.append(records(sequence))))
+        await until(lambda: len(rig.store.puts) == len(ahead))
+    others = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(MAX_UNDER_WAY, 20)]
     await asyncio.sleep(0.02)
-    assert len(rig.store.puts) == 2
+    assert len(rig.store.puts) == MAX_UNDER_WAY
     assert rig.numbers() == []
     go.set()
-    assert await asyncio.gather(first, *others) == [[offset] for offset in range(20)]
-    assert rig.numbers() == [(5, 0), (5, 1), (5, 2)]
+    assert await asyncio.gather(*ahead, *others) == [[offset] for offset in range(20)]
+    assert rig.numbers() == [(5, number) for number in range(MAX_UNDER_WAY + 1)]
 
 
 async def test_a_lost_answer_is_asked_for_again_under_the_same_number(rig: Rig) -> None:
@@ -183,13 +223,15 @@ async def test_before_the_registration_nothing_is_put(rig: Rig) -> None:
 
 async def test_what_nobody_waits_for_any_more_is_not_put(rig: Rig) -> None:
     go = asyncio.Event()
-    rig.store.put_faults.extend([lambda _: go.wait()] * 2)
-    under_way = [asyncio.create_task(rig.append(records(one))) for one in range(2)]
-    await until(lambda: len(rig.store.puts) == 2)
+    rig.store.put_faults.extend([lambda _: go.wait()] * MAX_UNDER_WAY)
+    under_way = []
+    for one in range(MAX_UNDER_WAY):
+        under_way.append(asyncio.create_task(rig.append(records(one))))
+        await until(lambda: len(rig.store.puts) == len(under_way))
     assert await rig.append(records(0, producer_id=9), seconds=0.02) == [-7]
     go.set()
-    assert await asyncio.gather(*under_way) == [[0], [1]]
-    assert len(rig.store.puts) == 2
+    assert await asyncio.gather(*under_way) == [[one] for one in range(MAX_UNDER_WAY)]
+    assert len(rig.store.puts) == MAX_UNDER_WAY
     assert rig.gatherer.room.held == 0
 
 
@@ -215,7 +257,7 @@ def test_producers_stay_in_order_under_faults(puts: list[bool], commits: list[st
         rig.leader.fault("commit_object", *(faults[kind] for kind in commits))
         sent = [(one, sequence) for sequence in range(8) for one in range(3)]
         pending = [await rig.queue(records(sequence, producer_id=one), log=one % 2) for one, sequence in sent]
-        told = [await rig.gatherer.outcomes(one) for one in pending]
+        told = [await one for one in pending]
         logs = [await stored_headers(rig.store, rig.leader, log) for log in range(3)]
         for (one, sequence), outcome in zip(sent, told, strict=True):
             header = logs[one % 2][outcome[0]]

@@ -31,7 +31,7 @@ from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
     PartitionTimestamp,
     TopicTimestamps,
 )
-from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
+from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicAppend, TopicRecords
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic
 from pidkeeper.broker_agent.security.acls import AclList
 from tests.support.data_parts import RNG, StubRegistration, records
@@ -69,7 +69,11 @@ class Asked:
     async def produce(self, name: str, *topics: str) -> list[tuple[str, list[int]]]:
         parts = [PartitionRecords(0, records(-1)), PartitionRecords(1, records(-1))]
         request = ProduceRequest(None, -1, 5000, [TopicRecords(topic, parts) for topic in topics])
-        told = await self.permitted.produce(request, self.caller(name))
+        found: asyncio.Future[list[TopicAppend] | None] = asyncio.get_running_loop().create_future()
+        self.permitted.produce(request, self.caller(name), found.set_result)
+        assert not found.done(), "in a later turn of the event loop"
+        told = await found
+        assert told is not None
         return [(one.topic, [each.error_code for each in one.partitions]) for one in told]
 
     async def fetch(self, name: str, *topics: str, wait_ms: int = 0) -> list[tuple[str, list[int]]]:

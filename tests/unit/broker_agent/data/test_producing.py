@@ -11,10 +11,11 @@ import pytest
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.data.producing import Producer
 from pidkeeper.broker_agent.data.topics import Topics
-from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
+from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicAppend, TopicRecords
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from tests.support.data_parts import raising, records
 from tests.support.gatherer_rig import Rig
+from tests.support.waiting import until
 
 
 class ProducerRig(Rig):
@@ -124,3 +125,36 @@ async def test_nothing_is_taken_before_the_quorum_knows_the_store(rig: ProducerR
     rig.session.store_told = False
     assert await rig.produce(("t", 0, records(0)), ("t", 1, records(0))) == [("t", 0, 6, -1), ("t", 1, 6, -1)]
     assert not rig.store.puts
+
+
+async def test_requests_queue_in_the_order_in_which_they_begin(rig: ProducerRig) -> None:
+    """The first has no room yet when the second would fit: the second must not overtake it."""
+    await rig.topics.find(["t"])
+    room = rig.gatherer.room
+    told: list[list[TopicAppend] | None] = []
+    small, large = records(1), records(0, values=[bytes(500)])
+    room.capacity = len(large)
+    await room.take(len(large) - len(small))
+    for data in (large, small):
+        request = ProduceRequest(None, -1, 5000, [TopicRecords("t", [PartitionRecords(0, data)])])
+        rig.producer.begin(request, ANYBODY, told.append)
+    await asyncio.sleep(0.02)
+    assert (told, rig.store.puts) == ([], [])
+    room.give_back(len(large) - len(small))
+    await until(lambda: len(told) == 2)
+    assert [[one.partitions[0].base_offset for one in each] for each in told if each] == [[0], [1]]
+
+
+async def test_what_breaks_is_reported_and_told(rig: ProducerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    monkeypatch.setattr(rig.producer, "_check", broken)
+    told: list[Any] = []
+    request = ProduceRequest(None, -1, 5000, [TopicRecords("t", [PartitionRecords(0, records(0))])])
+    rig.producer.begin(request, ANYBODY, told.append)
+    await until(lambda: told == [None])
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+    assert rig.gatherer.room.held == 0
