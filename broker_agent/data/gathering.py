@@ -141,8 +141,7 @@ class Gatherer:
         """Make an object of the front of the queue and send it on its way, behind those under way."""
         item = self._next_object()
         self._last_batches = len(item)
-        ahead = next(reversed(self._under_way), None)
-        task = asyncio.get_running_loop().create_task(self._carry(item, ahead))
+        task = asyncio.get_running_loop().create_task(self._carry(item, tuple(self._under_way)))
         self._under_way[task] = None
         task.add_done_callback(self._ended)
 
@@ -160,14 +159,15 @@ class Gatherer:
         self._queued_bytes -= item.size
         return item
 
-    async def _carry(self, item: GatheredObject, ahead: asyncio.Task[None] | None) -> None:
-        """Put it, wait for the one ahead of it, and commit it. Whatever happens, its requests hear of it."""
+    async def _carry(self, item: GatheredObject, ahead: Sequence[asyncio.Task[None]]) -> None:
+        """Put it, wait for those ahead of it, and commit it. Whatever happens, its requests hear of it."""
         outcomes: Sequence[int] = [-REQUEST_TIMED_OUT] * len(item)
         try:
             async with asyncio.timeout_at(item.deadline):
                 await self._writer.put(item)
-                if ahead is not None:
-                    await asyncio.wait((ahead,))
+                if ahead:
+                    # For all: one whose time is up ends before those that are ahead of it.
+                    await asyncio.wait(ahead)
                 answer = await self._writer.commit(item)
             outcomes = answer.outcomes
             if answer.referenced:

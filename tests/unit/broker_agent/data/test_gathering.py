@@ -117,6 +117,26 @@ async def test_while_some_are_under_way_the_rest_gathers(rig: Rig) -> None:
     assert rig.numbers() == [(5, number) for number in range(MAX_UNDER_WAY + 1)]
 
 
+async def test_one_that_is_given_up_lets_nobody_past_those_ahead_of_it(rig: Rig) -> None:
+    go = asyncio.Event()
+
+    async def held(_: Any) -> None:
+        await go.wait()
+
+    rig.leader.fault("commit_object", held)
+    first = asyncio.create_task(rig.append(records(0)))
+    await until(lambda: rig.numbers() == [(5, 0)])
+    second = asyncio.create_task(rig.append(records(0, producer_id=2), seconds=0.1))
+    await until(lambda: len(rig.store.puts) == 2)
+    third = asyncio.create_task(rig.append(records(1)))
+    await until(lambda: len(rig.store.puts) == 3)
+    assert await second == [-7]
+    await asyncio.sleep(0.02)
+    assert rig.numbers() == [(5, 0)]
+    go.set()
+    assert list(await asyncio.gather(first, third)) == [[0], [1]]
+
+
 async def test_a_lost_answer_is_asked_for_again_under_the_same_number(rig: Rig) -> None:
     rig.leader.fault("commit_object", lambda _: True, raising(TIMED_OUT))
     assert await rig.append(records(0)) == [0]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -113,6 +114,28 @@ async def test_a_call_that_fails_ends_the_connection_in_its_turn(served: Served)
     assert 5 not in served.calls.begun
     served.calls.give(4)
     await until(lambda: served.listener.pool.used == 0)
+
+
+async def test_a_call_that_cannot_even_begin_ends_the_connection_in_its_turn(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+    soon = served.calls.answer_soon
+
+    def broken(call: Any, done: Any) -> bool:
+        if call.number == 1:
+            raise ZeroDivisionError("call 1")
+        return soon(call, done)
+
+    monkeypatch.setattr(served.calls, "answer_soon", broken)
+    reader, writer = await served.connect()
+    writer.write(frame(0) + frame(1))
+    await until(lambda: bool(reported))
+    served.calls.give(0)
+    assert await served.rest(reader) == response(0)
+    assert reported == ["call 1"]
+    assert served.listener.pool.used == 0
 
 
 async def test_a_malformed_frame_is_refused_after_the_answers_before_it(served: Served) -> None:
