@@ -29,7 +29,11 @@ DATA_BUGS: Final = (
         "answered-without-a-commit",
         "what was acknowledged is in its log",
         "acks=1: the answer leaves before a majority has it",
-        (replace(AGENT, "Gatherer._carry", "[-REQUEST_TIMED_OUT] * len(item)", "[0] * len(item)", occurrence=1),),
+        (
+            insert_before(
+                AGENT, "Gatherer._carry", "answer = await self._writer.commit(item)", "item.settle([0] * len(item))"
+            ),
+        ),
     ),
     Planted(
         "open-outcome-told-as-done",
