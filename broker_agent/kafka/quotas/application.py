@@ -54,13 +54,17 @@ class MeteredApplication:
             answer = self._told(answer, int.from_bytes(data[4:6], "big"), int.from_bytes(data[6:8], "big"), ms)
         return answer, used
 
-    def answer_soon(self, _: Any, __: Callable[[bytes | None], None]) -> bool:
-        """None: what is told comes after the answer."""
-        return False
+    def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
+        """What `application` answers so."""
+        return self._application.answer_soon(
+            call, lambda frame: done(None if frame is None else self._throttled(call, frame))
+        )
 
     async def answer(self, call: Any) -> bytes:
         """That of `application`."""
-        frame = await self._application.answer(call)
+        return self._throttled(call, await self._application.answer(call))
+
+    def _throttled(self, call: Any, frame: bytes) -> bytes:
         ms = call.caller.meter.throttle_time_ms()
         return self._told(frame, call.header.api_key, call.header.api_version, ms) if ms else frame
 
