@@ -110,6 +110,12 @@ def in_order(found: Iterable[Found]) -> dict[int, list[Found]]:
     return dict(by_partition)
 
 
+def test_librdkafka_lists_all_topics(bootstrap: str) -> None:
+    topic = make_topic(bootstrap, "listed")
+    listed = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=SECONDS).topics
+    assert len(listed[topic].partitions) == PARTITIONS
+
+
 @pytest.fixture(scope="module", params=CODECS)
 def written(
     request: pytest.FixtureRequest, bootstrap: str, libraries: list[Library]

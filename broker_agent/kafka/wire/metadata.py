@@ -20,6 +20,9 @@ UNKNOWN_TOPIC_ID: Final = 100
 _NO_OPERATIONS: Final = -(2**31)
 """Kafka's value for "authorised operations were not asked for"."""
 
+_SPARE_BYTES: Final = 3
+"""librdkafka (seen with 2.12.1 and 2.16.0) reserves four bytes for the count of topics, and writes a null over the
+first of them: when it asks for all topics, three are left over at the end. Kafka looks at nothing behind a request."""
 
 _NO_LEADER_EPOCH: Final = int32(-1)
 
@@ -69,7 +72,7 @@ def read_metadata_request(reader: Reader, version: int) -> MetadataRequest:
     )
     if VERSIONS.is_flexible(version):
         reader.skip_tags()
-    reader.finish()
+    reader.finish(_SPARE_BYTES if topics is None and VERSIONS.is_flexible(version) else 0)
     return request
 
 

@@ -162,9 +162,9 @@ class Reader:
                 found = self._data[start : start + length]
         return found
 
-    def finish(self) -> None:
-        """Raise WireError unless the whole frame was read."""
-        if self._position != self._end:
+    def finish(self, spare: int = 0) -> None:
+        """Raise WireError unless the whole frame was read, or all of it but `spare` bytes."""
+        if self._end - self._position not in {0, spare}:
             raise WireError(f"{self._end - self._position} bytes are left over at {self._position}")
 
 

@@ -122,6 +122,15 @@ def test_metadata(version: int, topics: list[tuple[str, uuid.UUID]] | None, flag
         assert read(frame) == (RequestHeader(3, version, 3, "x"), expected)
 
 
+def test_librdkafka_leaves_three_bytes_behind_a_request_for_all_topics() -> None:
+    # As version 2.16.0 sent it.
+    frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
+    assert read(frame) == (RequestHeader(3, 13, 3, "rdkafka"), MetadataRequest(None, allow_auto_topic_creation=False))
+    for left in (frame[:-1], frame[:-2], frame + b"\x00"):
+        with pytest.raises(WireError, match="left over"):
+            read(left)
+
+
 def _kafka_python_topics(version: int, topics: list[tuple[str, uuid.UUID]] | None) -> Any:
     if topics is None:
         return None
