@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -180,6 +181,11 @@ bench: $(VENV)/.dev  ## floors and figures of this machine, in one run, and what
 peers:  ## see raftos hand out an acknowledged id again, and PySyncObj never sync
 	bench/peers/run.sh raftos_repeat
 	bench/peers/run.sh pysyncobj_nosync
+
+witnesses: $(VENV)/.dev  ## other projects' tests and tools against Kafka and then against agents; needs Java 17, Maven, cargo, a C++ compiler and apt; ONLY=name for one
+	$(call jars,kafka,Kafka's broker)
+	@tools/fetch-witnesses || echo "the tests of other projects cannot be had: they are not run" >&2
+	$(BIN)/python -m tests.witnesses.run $(if $(ONLY),--only $(ONLY))
 
 lock: $(VENV)/bin/python  ## write the locks again from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
