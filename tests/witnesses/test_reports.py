@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.witnesses import kafka_python, librdkafka
+from tests.witnesses import run as witnesses
 from tests.witnesses.programs import EndedError, refusal, run
 from tests.witnesses.verifiable_producer import Written, checked
 
@@ -95,3 +97,13 @@ def test_a_program_that_ends_otherwise_or_not_is_told_with_what_it_printed() -> 
         run(["sh", "-c", "echo lost; exit 3"])
     with pytest.raises(EndedError, match=r"within 0\.1 s"):
         run(["sleep", "60"], seconds=0.1)
+
+
+def test_a_witness_that_is_not_here_is_missing_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(librdkafka, "DIRECTORY", tmp_path)
+    report = witnesses.run(["librdkafka"], tmp_path / "none")
+    assert "tools/fetch-witnesses" in report.missing["librdkafka"]
+    assert not report.verdicts
+    assert not (tmp_path / "none").exists()
