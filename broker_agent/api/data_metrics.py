@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pidkeeper.broker_agent.data.codes import code_name
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.session.session import Session
@@ -40,16 +41,32 @@ class DataCollector(Collector):
             ("produce_requests", "Produce requests.", counters.produce_requests),
             ("batches_received", "Record batches that clients sent and that are in order.", counters.batches_in),
             ("received_bytes", "Bytes of record batches that clients sent and that are in order.", counters.bytes_in),
-            ("batches_refused", "Record batches refused, by this agent or by the quorum.", counters.refused_batches),
             ("objects_put", "Objects stored.", counters.objects_put),
             ("objects_given_up", "Objects whose requests were refused, or ran out of time.", counters.objects_given_up),
             ("objects_left", "Objects without use that were not deleted: they are garbage.", self._room.discarder.left),
             ("fetch_requests", "Fetch requests.", counters.fetch_requests),
             ("sent_bytes", "Bytes of record batches in answers to Fetch.", counters.bytes_out),
             ("store_reads", "Ranges of objects read from the store.", counters.store_reads),
+            (
+                "damaged_reads",
+                "Ranges read whose object is missing, or is not what the quorum says.",
+                counters.damaged_reads,
+            ),
             ("memory_reads", "Record batches that this agent still had in memory.", counters.recent_reads),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value=value)
+        refused = CounterMetricFamily(
+            PREFIX + "batches_refused", "Record batches refused, by this agent or by the quorum.", labels=["code"]
+        )
+        for code, count in counters.refused_batches.items():
+            refused.add_metric([code_name(code)], count)
+        yield refused
+        errors = CounterMetricFamily(
+            PREFIX + "store_errors", "Calls of the store that failed, by operation.", labels=["operation"]
+        )
+        for operation, count in self._room.store.errors.items():
+            errors.add_metric([operation], count)
+        yield errors
 
     def _gauges(self) -> Iterator[Metric]:
         room = self._room
@@ -61,6 +78,7 @@ class DataCollector(Collector):
             ("fetch_waiting", "Fetch requests that wait for room for their answers.", fetching.waiting),
             ("recent_bytes", "Bytes of this agent's newest objects that are kept in memory.", room.recent.bytes),
             ("objects_to_delete", "Objects without use that wait to be deleted.", room.discarder.waiting),
+            ("put_age_seconds", "How long the oldest put is under way.", room.store.put_age_seconds),
             ("watch_calls", "Calls to the leader that wait until a log goes on.", room.watcher.calls_under_way),
             (
                 "store_known",

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    UNSUPPORTED_FOR_MESSAGE_FORMAT,
+)
+from pidkeeper.protocol.errors import ErrorCode
+
 NONE: Final = 0
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -25,3 +32,17 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
 KAFKA_STORAGE_ERROR: Final = 56
 FETCH_SESSION_ID_NOT_FOUND: Final = 70
 UNKNOWN_TOPIC_ID: Final = 100
+
+OTHER: Final = "OTHER"
+
+_NAMES: Final = {one.kafka_code: one.name for one in ErrorCode if one.kafka_code > 0} | {
+    CORRUPT_MESSAGE: "CORRUPT_MESSAGE",
+    INVALID_TIMESTAMP: "INVALID_TIMESTAMP",
+    UNSUPPORTED_FOR_MESSAGE_FORMAT: "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    INVALID_RECORD: "INVALID_RECORD",
+}
+
+
+def code_name(code: int) -> str:
+    """Kafka's name of a code that batches are refused with; OTHER for one that only a newer quorum knows."""
+    return _NAMES.get(code, OTHER)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pidkeeper.service.histogram import durations
 
 
 class Counters:
-    """Since the start. `*_durations` are histograms of nanoseconds, each with its tries and pauses."""
+    """Since the start. `*_durations` are histograms of nanoseconds, each with its tries and pauses.
+
+    `refused_batches`: by Kafka's code. `damaged_reads`: ranges whose object is missing, or is not what the quorum says.
+    """
 
     def __init__(self) -> None:
         self.produce_requests = 0
         self.batches_in = 0
         self.bytes_in = 0
-        self.refused_batches = 0
+        self.refused_batches: Counter[int] = Counter()
         self.objects_put = 0
         self.objects_given_up = 0
         self.put_durations = durations()
@@ -20,4 +25,5 @@ class Counters:
         self.fetch_requests = 0
         self.bytes_out = 0
         self.store_reads = 0
+        self.damaged_reads = 0
         self.recent_reads = 0

@@ -140,6 +140,7 @@ class Producer:
                 await self._gatherer.room.take(append.size)
                 self._queue(append, topics)
         except (RequestError, TimeoutError):
+            self._counters.refused_batches[REQUEST_TIMED_OUT] += len(append.wanted)
             codes = [PartitionAppend(one.partition, REQUEST_TIMED_OUT) for one in append.wanted]
             append.told(_answer(append.request, codes))
         except Exception as error:  # noqa: BLE001 - the edge of a task: whatever broke, the connection must end
@@ -185,13 +186,13 @@ class Producer:
             batches[index] = batch
             self._counters.batches_in += 1
             self._counters.bytes_in += len(batch.data)
-        self._counters.refused_batches += len(refused)
+        self._counters.refused_batches.update(one.error_code for one in refused.values())
         return refused, batches
 
     def _outcome(self, one: _Wanted, outcome: int) -> PartitionAppend:
         if outcome >= 0:
             return PartitionAppend(one.partition, base_offset=outcome)
-        self._counters.refused_batches += 1
+        self._counters.refused_batches[-outcome] += 1
         if outcome == -UNKNOWN_TOPIC_OR_PARTITION:
             self._topics.forget(one.topic)
         return PartitionAppend(one.partition, -outcome)

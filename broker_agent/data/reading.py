@@ -9,7 +9,12 @@ from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.recent import RecentObjects
-from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError
+from pidkeeper.broker_agent.data.store.port import (
+    ObjectStore,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchError, read_batch_header
 from pidkeeper.protocol.log_messages import StoredBatch
@@ -75,7 +80,11 @@ class BatchReader:
             async with asyncio.timeout(READ_SECONDS), self._room:
                 self._counters.store_reads += 1
                 data = memoryview(await self._store.read(name, part.start, part.end - part.start))
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            self._complain(name, error)
+            return {}
         except StoreError as error:
+            self._counters.damaged_reads += 1
             self._complain(name, error)
             return {}
         except TimeoutError:
@@ -86,6 +95,7 @@ class BatchReader:
             view = data[batch.position - part.start :][: batch.size]
             if self._is_whole(name, batch, view):
                 found[batch] = view
+        self._counters.damaged_reads += len(found) < len(part.batches)
         return found
 
     def _is_whole(self, name: str, batch: StoredBatch, view: memoryview) -> bool:

@@ -19,6 +19,7 @@ from pidkeeper.broker_agent.data.producing import Producer
 from pidkeeper.broker_agent.data.reading import BatchReader
 from pidkeeper.broker_agent.data.recent import RecentObjects
 from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.data.store.counted import CountedStore
 from pidkeeper.broker_agent.data.store.port import ObjectStore
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.data.watching import Watcher
@@ -38,14 +39,15 @@ class DataRoom:
         rng: Random,
     ) -> None:
         self.counters = Counters()
+        self.store = CountedStore(store)
         self.recent = RecentObjects(settings.recent_bytes)
-        self.discarder = Discarder(store, rng)
+        self.discarder = Discarder(self.store, rng)
         self.watcher = Watcher(calls, rng)
         self.topics = Topics(settings, calls, session)
-        writer = ObjectWriter(store, calls, session, self.discarder, rng, self.counters)
+        writer = ObjectWriter(self.store, calls, session, self.discarder, rng, self.counters)
         self.gatherer = Gatherer(settings, writer, self.counters, self._joined)
         self.producer = Producer(settings, session, self.topics, self.gatherer, self.counters)
-        reader = BatchReader(store, self.recent, self.counters)
+        reader = BatchReader(self.store, self.recent, self.counters)
         self.fetcher = Fetcher(settings, calls, session, self.topics, reader, self.watcher, self.counters)
         self.lister = OffsetLister(calls, self.topics)
         self.describer = Describer(self.topics, Leaders(directory))

@@ -19,6 +19,7 @@ from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
 from pidkeeper.controller.node.founding_duty import FoundingDuty
+from pidkeeper.controller.node.garbage_watch import GarbageWatch
 from pidkeeper.controller.node.log_duties import LogDuties
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.markers import MarkerWriter
@@ -122,6 +123,7 @@ class Leadership:
         )
         self.log_watch = LogWatch()
         self.segments = SegmentDuties(machine, self._ask, ticks=settings.timing.ticks, settings=settings.segments)
+        self.garbage = GarbageWatch()
         self.logs = LogDuties(
             machine, self._ask, ticks=settings.timing.ticks, expiration_ms=settings.producer_id_expiration_ms
         )
@@ -142,6 +144,10 @@ class Leadership:
         self._began = False
 
     # Requests.
+
+    def garbage_seconds(self) -> float:
+        """How long the oldest object that no log needs has waited, while this member led; 0 if it does not serve."""
+        return self.garbage.age_ticks(self.ticks) * self._tick_ms / 1000 if self.serving() else 0.0
 
     def serving(self) -> bool:
         """Whether requests are taken: it leads, has applied its term's first entry, and is neither handing over nor
@@ -275,6 +281,7 @@ class Leadership:
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.logs.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.segments.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
+            self.garbage.tick(self._machine.logs.objects, self.ticks)
             self.migration.tick()
             if not self.founding.hearing():
                 self.own_ids.tick()
@@ -285,6 +292,7 @@ class Leadership:
         self.transactions.lead(self._core.term, self.ticks)
         self.logs.lead(self.ticks)
         self.segments.lead(self.ticks)
+        self.garbage.lead()
         self.own_ids.lead(self._core.term)
         self.founding.lead()
 

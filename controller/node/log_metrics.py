@@ -8,7 +8,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.stable_offsets import stable_offsets
 from pidkeeper.controller.state.logs import limits
+from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS
 
 PREFIX: Final = "pidkeeper_logs_"
 
@@ -31,16 +33,44 @@ def log_metrics(member: ClusterMember) -> Iterator[Metric]:
         bounds.add_metric([kind], bound)
     yield kept
     yield bounds
-    yield GaugeMetricFamily(PREFIX + "open_transactions", "Transactions open in a log, for each log.", value=logs.open)
+    yield from _open_transactions(member)
     yield GaugeMetricFamily(
         PREFIX + "garbage_objects",
         "Objects that no log needs and that are not deleted yet.",
         value=len(logs.objects.garbage),
     )
     duties = member.leadership
+    yield GaugeMetricFamily(
+        PREFIX + "garbage_age_seconds",
+        "How long the oldest of them has waited, as this member saw while it led; 0 on others.",
+        value=duties.garbage_seconds(),
+    )
     yield GaugeMetricFamily(PREFIX + "watches", "Calls that wait until a log goes on.", value=len(duties.log_watch))
     yield CounterMetricFamily(
         PREFIX + "producers_expired",
         "Producers that were silent for long and forgotten, for each log, while this member led.",
         value=duties.logs.expired,
+    )
+
+
+def _open_transactions(member: ClusterMember) -> Iterator[Metric]:
+    logs = member.machine.logs
+    yield GaugeMetricFamily(PREFIX + "open_transactions", "Transactions open in a log, for each log.", value=logs.open)
+    stable = stable_offsets(logs, member.machine.transactions)
+    yield GaugeMetricFamily(
+        PREFIX + "last_stable_lag",
+        "Offsets between the last stable offset and the end of a log, of the log with the most.",
+        value=stable.lag,
+    )
+    now_ms = member.ports.wall_clock() * 1000
+    age_ms = 0.0 if stable.oldest_ms is None else max(now_ms - stable.oldest_ms, 0.0)
+    yield GaugeMetricFamily(
+        PREFIX + "open_transaction_age_seconds",
+        "Age of the oldest transaction that holds the last stable offset of a log; 0 without one.",
+        value=age_ms / 1000,
+    )
+    yield GaugeMetricFamily(
+        PREFIX + "open_transaction_age_limit_seconds",
+        "The longest timeout that a transaction may have, after which the leader aborts it.",
+        value=MAX_TIMEOUT_MS / 1000,
     )

@@ -51,6 +51,7 @@ EMPTY = {
     "pidkeeper_raft_terms_refused_total": "a sample comes with the first term that is refused, and no member here lies",
     "pidkeeper_agent_handshakes_failed_total": "a sample comes with the first handshake that fails",
     'outcome!~"success|': "no allocation fails",
+    "pidkeeper_agent_data_batches_refused_total": "a sample comes with the first batch that is refused",
 }
 """Selectors, by a part of their text, that find nothing in a healthy cluster, and why. No others may be empty."""
 
@@ -64,7 +65,7 @@ EMPTY_PANELS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowDiskCluster]:
-    """Three controllers and an agent, with TLS. Its disks can be slowed down."""
+    """Three controllers and an agent that keeps records, with TLS. Its disks can be slowed down."""
     binary("prometheus")  # Without it nothing is to be started.
     # The patient profile: a busy machine must not change the leader from whom a broker takes blocks.
     options = CONTROLLER_OPTIONS | {"block_size": BLOCK_SIZE, "profile": "wan"}
@@ -72,6 +73,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowDiskCluste
     made = SlowDiskCluster(
         tmp_path_factory.mktemp("cluster"),
         agents=1,
+        data=True,
         secure=True,
         controller_options=options,
         # So that both ways of asking the controllers show: others here come over HTTP.

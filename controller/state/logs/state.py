@@ -89,6 +89,10 @@ class LogsState:
         """Brokers whose last segment is kept."""
         return len(self._rolls)
 
+    def with_open(self) -> Iterator[PartitionLog]:
+        """The logs in which a transaction is open, to be looked at only."""
+        return (log for log in self._logs.values() if log.open) if self.open else iter(())
+
     @property
     def committers(self) -> int:
         """Brokers whose last commit is kept."""

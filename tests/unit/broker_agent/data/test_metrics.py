@@ -17,11 +17,13 @@ from pidkeeper.broker_agent.coordinator.caller import ANYBODY
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import LEAST_PENDING_BYTES, DataSettings
-from pidkeeper.broker_agent.data.store.port import StoreRefusedError
+from pidkeeper.broker_agent.data.store.counted import OPERATIONS
+from pidkeeper.broker_agent.data.store.port import ObjectMissingError, StoreRefusedError, StoreUnavailableError
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchPartition, FetchRequest, FetchTopic
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.metadata_version import PARTITION_LOGS
 from pidkeeper.service.access import Access
@@ -47,18 +49,18 @@ class Shown:
         self.leader, self.store = LogLeader(), FaultyStore()
         session.broker_epoch = session.store_epoch = self.leader.register()
         self.leader.add_topic("t")
-        settings = DataSettings(store="unused", linger_ms=0, max_pending_bytes=LEAST_PENDING_BYTES)
+        self.settings = settings = DataSettings(store="unused", linger_ms=0, max_pending_bytes=LEAST_PENDING_BYTES)
         self.room = DataRoom(settings, self.store, self.leader, session, self.agent.directory, random.Random(1))
         self.seeker = StoreSeeker(settings, random.Random(1), on_found=lambda _: None, admitted=lambda: True)
         self.seeker.up = True
         self.collector = DataCollector(self.room, session, self.seeker)
 
-    def value(self, name: str) -> float:
+    def value(self, name: str, **labels: str) -> float:
         (value,) = [
             sample.value
             for family in self.collector.collect()
             for sample in family.samples
-            if sample.name == PREFIX + name
+            if sample.name == PREFIX + name and sample.labels == labels
         ]
         return value
 
@@ -94,8 +96,9 @@ async def test_what_was_taken_put_and_given_is_counted(shown: Shown) -> None:
     assert await shown.produce(BATCH, BATCH) == [0, 0]
     assert await shown.produce(BATCH, topic="unknown") == [3]
     assert len(await shown.fetch(0)) == 2 * len(BATCH)
-    counted = ("produce_requests", "batches_received", "batches_refused", "objects_put", "fetch_requests")
-    assert [shown.value(f"{name}_total") for name in counted] == [2, 2, 1, 1, 1]
+    counted = ("produce_requests", "batches_received", "objects_put", "fetch_requests", "damaged_reads")
+    assert [shown.value(f"{name}_total") for name in counted] == [2, 2, 1, 1, 0]
+    assert shown.value("batches_refused_total", code="UNKNOWN_TOPIC_OR_PARTITION") == 1
     assert (shown.value("received_bytes_total"), shown.value("sent_bytes_total")) == (2 * len(BATCH), 2 * len(BATCH))
     assert (shown.value("memory_reads_total"), shown.value("store_reads_total")) == (2, 0)
     assert shown.value("recent_bytes") == 2 * len(BATCH)
@@ -108,13 +111,14 @@ async def test_what_is_under_way_is_shown_while_it_is(shown: Shown) -> None:
     producing = asyncio.create_task(shown.produce(BATCH))
     await until(lambda: bool(shown.store.puts))
     assert (shown.value("pending_bytes"), shown.value("objects_put_total")) == (len(BATCH), 0)
+    await until(lambda: shown.value("put_age_seconds") > 0.001)
     await shown.room.gatherer.room.take(LEAST_PENDING_BYTES - len(BATCH))
     waiting = asyncio.create_task(shown.produce(BATCH))
     await until(lambda: shown.value("produce_waiting") == 1)
     shown.room.gatherer.room.give_back(LEAST_PENDING_BYTES - len(BATCH))
     held.set()
     assert (await producing, await waiting) == ([0], [0])
-    assert (shown.value("pending_bytes"), shown.value("produce_waiting")) == (0, 0)
+    assert (shown.value("pending_bytes"), shown.value("produce_waiting"), shown.value("put_age_seconds")) == (0, 0, 0)
 
 
 async def test_consumers_that_wait_are_shown(shown: Shown) -> None:
@@ -138,6 +142,33 @@ async def test_objects_that_came_to_nothing_are_shown(shown: Shown) -> None:
     await until(lambda: shown.value("objects_to_delete") == 0)
     shown.room.discarder.left = 3
     assert shown.value("objects_left_total") == 3
+
+
+async def test_batches_are_counted_by_the_code_that_they_are_refused_with(shown: Shown) -> None:
+    assert await shown.produce(memoryview(bytes(BATCH)[:-1] + b"x")) == [2]
+    assert await shown.produce(records(1), records(3)) == [0, 45]
+    shown.leader.fault("find_topics", raising(RequestError(ErrorCode.REQUEST_TIMED_OUT, "late")))
+    assert await shown.produce(BATCH, topic="late") == [7]
+    for code in ("CORRUPT_MESSAGE", "OUT_OF_ORDER_SEQUENCE_NUMBER", "REQUEST_TIMED_OUT"):
+        assert shown.value("batches_refused_total", code=code) == 1, code
+
+
+async def test_a_store_that_fails_is_told_from_one_that_lost_something(shown: Shown) -> None:
+    shown.store.put_faults.append(raising(StoreUnavailableError("away")))
+    assert await shown.produce(BATCH) == [0]
+    # Puts what was kept out of the memory.
+    shown.room.recent.add("another", [bytes(shown.settings.recent_bytes)])
+    for fault, damaged in ((StoreUnavailableError("away"), 0), (ObjectMissingError("gone"), 1)):
+        shown.store.read_faults.append(raising(fault))
+        await shown.fetch(0)
+        assert shown.value("damaged_reads_total") == damaged
+    (name,) = await shown.store.names()
+    await shown.store.delete([name])
+    await shown.store.put(name, [bytes(len(BATCH))])
+    await shown.fetch(0)
+    assert shown.value("damaged_reads_total") == 2
+    errors = {operation: shown.value("store_errors_total", operation=operation) for operation in OPERATIONS}
+    assert errors == {"put": 1, "create": 0, "read": 2, "list": 0, "delete": 0}
 
 
 async def test_a_store_that_the_quorum_does_not_know_takes_no_ids_away(shown: Shown) -> None:
