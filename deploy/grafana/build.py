@@ -8,7 +8,7 @@ from typing import Final
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from deploy.grafana import agents, allocation, migration, quorum
+from deploy.grafana import agents, allocation, migration, quorum, records
 
 TARGET: Final = Path(__file__).parent / "dashboards"
 
@@ -20,6 +20,7 @@ def rendered() -> dict[str, str]:
         "allocation": allocation.board(),
         "agents": agents.board(),
         "migration": migration.board(),
+        "records": records.board(),
     }
     return {
         f"{name}.json": json.dumps(board, cls=JSONEncoder, indent=2, allow_nan=False) + "\n"

@@ -25,7 +25,7 @@ def test_what_is_committed_is_what_the_code_makes() -> None:
     assert {file.name: file.read_text() for file in DASHBOARDS.iterdir()} == rendered(), "run `make dashboards`"
 
 
-@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum"])
+@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum", "records"])
 def test_a_dashboard_is_one_of_grafanas_schema(name: str) -> None:
     board = boards()[name]
     assert board["schemaVersion"] == SCHEMA_VERSION
@@ -34,7 +34,7 @@ def test_a_dashboard_is_one_of_grafanas_schema(name: str) -> None:
     assert json.loads(json.dumps(known, cls=JSONEncoder)) == board, "a key that the schema does not have"
 
 
-@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum"])
+@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum", "records"])
 def test_panels_have_numbers_of_their_own_and_do_not_overlap(name: str) -> None:
     board = boards()[name]
     ids = [panel["id"] for panel in flattened(board)]
@@ -49,7 +49,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap(name: str) -> None:
     assert max(x for x, _ in cells) < COLUMNS
 
 
-@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum"])
+@pytest.mark.parametrize("name", ["agents", "allocation", "migration", "quorum", "records"])
 def test_everything_is_chosen_by_data_source_cluster_job_and_instance(name: str) -> None:
     variables = boards()[name]["templating"]["list"]
     assert [one["name"] for one in variables] == ["datasource", "cluster", "job", "instance"]
