@@ -23,6 +23,7 @@ from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.chaos.ledgers import Ledger
 from tests.chaos.load.journal import Entry, JournalError, Outcome
 from tests.chaos.load.kinds import CLAIM, FATAL, FENCED, FORBIDDEN, QUOTA, REGISTER, ZOMBIE
+from tests.chaos.records import RecordsCheck
 from tests.chaos.story import Grant, Story
 from tests.simulation.history import (
     AcknowledgedBlock,
@@ -53,6 +54,11 @@ class Verdict(msgspec.Struct, frozen=True):
     words; of each rule the first. `claim_errors`: claims that got no ID. `unknown`: operations that nobody knows the
     outcome of. `stale_refused`: requests with a stale epoch. `zombies_fenced`: producers that were replaced.
     `fatal_errors`: what ended Kafka clients, in words.
+
+    `records_checked`: those that were sent, of `transactions_checked` transactions among others. `records_lost`: they
+    were acknowledged, and are not where they were said to be. `records_doubled`: they are there twice.
+    `records_reordered`: behind one of the same producer that was sent later. `transactions_torn`: seen in part, or
+    although they were aborted.
     """
 
     ids_checked: int
@@ -69,6 +75,12 @@ class Verdict(msgspec.Struct, frozen=True):
     unknown: int
     stale_refused: int
     zombies_fenced: int
+    records_checked: int
+    transactions_checked: int
+    records_lost: int
+    records_doubled: int
+    records_reordered: int
+    transactions_torn: int
 
 
 def check(directory: Path) -> Verdict:
@@ -91,6 +103,7 @@ class Checker:
         story, entries = self.story, self.story.others
         fatal = [entry for entry in entries if entry.kind == FATAL]
         self._check()
+        records = RecordsCheck(entries).facts()
         return Verdict(
             ids_checked=sum(len(one.ids) for one in story.claimed) + len(story.transactional_ids()),
             blocks_checked=len(self._acknowledged),
@@ -98,7 +111,7 @@ class Checker:
             duplicates=self._duplicates(),
             lost=len(self._lost),
             unseen=len(self._unseen),
-            violations=self._violations,
+            violations=[*self._violations, *records.violations],
             claim_errors=sum(entry.arguments["count"] for entry in entries if entry.kind == CLAIM),
             fatal_client_errors=len(fatal),
             fatal_errors=[f"{entry.arguments['library']}: {entry.arguments['text']}" for entry in fatal],
@@ -106,6 +119,12 @@ class Checker:
             unknown=story.outcomes[Outcome.UNKNOWN],
             stale_refused=story.stale_refused,
             zombies_fenced=sum(entry.code == FENCED for entry in entries if entry.kind == ZOMBIE),
+            records_checked=records.records_checked,
+            transactions_checked=records.transactions_checked,
+            records_lost=records.records_lost,
+            records_doubled=records.records_doubled,
+            records_reordered=records.records_reordered,
+            transactions_torn=records.transactions_torn,
         )
 
     def _check(self) -> None:

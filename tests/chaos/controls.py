@@ -7,14 +7,13 @@ lies that are put into a copy of what a real run has left.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import shutil
 import subprocess
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -22,10 +21,12 @@ from msgspec.structs import replace
 from pidkeeper.cli.kafka_load import ClaimTally, connect
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import AllocatedBlock
-from tests.chaos.checker import Verdict, check
+from tests.chaos.checker import check
+from tests.chaos.copies import AbsentError, Control, Copy, control_of, give, like, result_of
 from tests.chaos.ledgers import LEDGER, Ledger
-from tests.chaos.load.journal import IDS, OPERATIONS, ActorJournal, Invoked, Outcome, Returned
+from tests.chaos.load.journal import ActorJournal, Invoked, Outcome, Returned
 from tests.chaos.load.kinds import ALLOCATE, INIT, ZOMBIE
+from tests.chaos.record_lies import RECORD_LIES, hasty_agent
 
 MOCK_IDS: Final = 5_000
 MOCK_SECONDS: Final = 20.0
@@ -34,20 +35,6 @@ RAFTOS_SECONDS: Final = 180.0
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PEERS: Final = REPOSITORY / ".tools" / "peers" / "complete"
 """Is there once raftos is installed, which its run.sh does."""
-
-
-class Control(msgspec.Struct, frozen=True):
-    """`by`: the rules that the checker says are broken; `duplicates`: the IDs that it saw again."""
-
-    name: str
-    flagged: bool
-    by: list[str]
-    duplicates: int
-
-
-def _control(name: str, verdict: Verdict, rule: str) -> Control:
-    rules = [text.partition(":")[0] for text in verdict.violations]
-    return Control(name, rule in rules, rules, verdict.duplicates)
 
 
 # Allocators that repeat themselves.
@@ -93,84 +80,10 @@ def _claimed(name: str, ids: array[int], directory: Path) -> Control:
     (directory / f"{name}{LEDGER}").write_bytes(msgspec.json.encode(Ledger(1, 0, MAX_PRODUCER_ID, [block])))
     with ActorJournal(directory, "claimer") as journal:
         journal.claims(0).take(ids)
-    return _control(name, check(directory), "repeated-id")
+    return control_of(name, check(directory), "repeated-id")
 
 
 # Lies in a copy.
-
-
-class AbsentError(Exception):
-    """The run has nothing of the kind that a lie needs."""
-
-
-class Copy:
-    """The files of a run, to be changed. Each raises AbsentError where the run has nothing of the kind."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    @contextlib.contextmanager
-    def ledgers(self, *, of_all: bool = True) -> Iterator[list[list[AllocatedBlock]]]:
-        """The blocks in every history that was kept, or in a newest one alone, in order of ID."""
-        kept = {path: msgspec.json.decode(path.read_bytes(), type=Ledger) for path in self.directory.glob(f"*{LEDGER}")}
-        if not of_all:
-            newest = max(kept, key=lambda path: kept[path].through)
-            kept = {newest: kept[newest]}
-        yield [ledger.blocks for ledger in kept.values()]
-        for path, ledger in kept.items():
-            path.write_bytes(msgspec.json.encode(ledger))
-
-    @contextlib.contextmanager
-    def operations(self, actor: str) -> Iterator[list[tuple[Invoked, Returned]]]:
-        """The operations of an actor that have an outcome, in order of their beginning; they may be replaced."""
-        path = self.directory / f"{actor}{OPERATIONS}"
-        lines = [msgspec.json.decode(text, type=Invoked | Returned) for text in path.read_bytes().splitlines()]
-        told = {line.number: line for line in lines if isinstance(line, Returned)}
-        begun = [line for line in lines if isinstance(line, Invoked)]
-        ended = [(line, told[line.number]) for line in begun if line.number in told]
-        yield ended
-        kept: list[Invoked | Returned] = [line for line in begun if line.number not in told]
-        kept += [line for pair in ended for line in pair]
-        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
-
-    def having(self, kind: str, outcome: Outcome = Outcome.OK, at_least: int = 1, code: str = "") -> str:
-        """An actor that has so many operations like this."""
-        for path in sorted(self.directory.glob(f"*{OPERATIONS}")):
-            actor = path.name.removesuffix(OPERATIONS)
-            with self.operations(actor) as pairs:
-                if len(_like(pairs, kind, outcome, code)) >= at_least:
-                    return actor
-        raise AbsentError(f"nobody has {at_least} of {kind} that are {outcome}")
-
-    def claim(self, producer_id: int) -> None:
-        """Somebody has this ID from an agent, too."""
-        path = max(self.directory.glob(f"*{IDS}"), key=lambda found: found.stat().st_size)
-        with path.open("ab") as file:
-            file.write(array("q", [producer_id]).tobytes())
-
-    def claimed(self) -> int:
-        """An ID that somebody has from that agent."""
-        path = max(self.directory.glob(f"*{IDS}"), key=lambda found: found.stat().st_size)
-        return array("q", path.read_bytes()[:8])[0]
-
-
-def _like(pairs: list[tuple[Invoked, Returned]], kind: str, outcome: Outcome = Outcome.OK, code: str = "") -> list[int]:
-    """The places of operations of this kind that came to this, with this code if one is given."""
-    return [
-        place
-        for place, (asked, told) in enumerate(pairs)
-        if asked.kind == kind and told.outcome is outcome and code in {"", told.code}
-    ]
-
-
-def _result(pair: tuple[Invoked, Returned]) -> dict[str, Any]:
-    assert pair[1].result is not None, f"{pair} is ok"
-    return pair[1].result
-
-
-def _give(pairs: list[tuple[Invoked, Returned]], place: int, result: dict[str, Any] | None) -> None:
-    asked, told = pairs[place]
-    pairs[place] = asked, replace(told, outcome=Outcome.OK, result=result, code="")
 
 
 def repeated_id(copy: Copy) -> None:
@@ -179,32 +92,32 @@ def repeated_id(copy: Copy) -> None:
 
 def foreign_id(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs:
-        copy.claim(_result(pairs[_like(pairs, ALLOCATE)[0]])["producer_id_start"])
+        copy.claim(result_of(pairs[like(pairs, ALLOCATE)[0]])["producer_id_start"])
 
 
 def block_twice(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE, at_least=2)) as pairs:
-        one, other = _like(pairs, ALLOCATE)[:2]
-        _give(pairs, other, _result(pairs[one]))
+        one, other = like(pairs, ALLOCATE)[:2]
+        give(pairs, other, result_of(pairs[one]))
 
 
 def lost_block(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers() as ledgers:
-        first = _result(pairs[_like(pairs, ALLOCATE)[-1]])["producer_id_start"]
+        first = result_of(pairs[like(pairs, ALLOCATE)[-1]])["producer_id_start"]
         for blocks in ledgers:
             blocks[:] = [block for block in blocks if block.first != first]
 
 
 def lost_by_a_member(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers(of_all=False) as (blocks,):
-        first = _result(pairs[_like(pairs, ALLOCATE)[-1]])["producer_id_start"]
+        first = result_of(pairs[like(pairs, ALLOCATE)[-1]])["producer_id_start"]
         blocks[:] = [block for block in blocks if block.first != first]
 
 
 def shorter_block(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs:
-        place = _like(pairs, ALLOCATE)[0]
-        _give(pairs, place, _result(pairs[place]) | {"producer_id_len": 1})
+        place = like(pairs, ALLOCATE)[0]
+        give(pairs, place, result_of(pairs[place]) | {"producer_id_len": 1})
 
 
 def two_histories(copy: Copy) -> None:
@@ -221,15 +134,15 @@ def overlap(copy: Copy) -> None:
 
 def reordered(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE, at_least=2)) as pairs:
-        one, other = _like(pairs, ALLOCATE)[:2]
-        early, late = _result(pairs[one]), _result(pairs[other])
-        _give(pairs, one, late)
-        _give(pairs, other, early)
+        one, other = like(pairs, ALLOCATE)[:2]
+        early, late = result_of(pairs[one]), result_of(pairs[other])
+        give(pairs, one, late)
+        give(pairs, other, early)
 
 
 def unexplained_gap(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs:
-        del pairs[_like(pairs, ALLOCATE)[0]]
+        del pairs[like(pairs, ALLOCATE)[0]]
 
 
 def unexplained_floor(copy: Copy) -> None:
@@ -242,22 +155,22 @@ def unexplained_floor(copy: Copy) -> None:
 
 def stale_epoch_in_the_log(copy: Copy) -> None:
     with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers() as ledgers:
-        place = _like(pairs, ALLOCATE)[-1]
+        place = like(pairs, ALLOCATE)[-1]
         asked, told = pairs[place]
         older = asked.arguments["broker_epoch"] - 1
         pairs[place] = replace(asked, arguments=asked.arguments | {"broker_epoch": older}), told
         for blocks in ledgers:
             for number, block in enumerate(blocks):
-                if block.first == _result((asked, told))["producer_id_start"]:
+                if block.first == result_of((asked, told))["producer_id_start"]:
                     blocks[number] = replace(block, broker_epoch=older)
 
 
 def stale_epoch(copy: Copy) -> None:
     refused = (ALLOCATE, Outcome.REFUSED)
     with copy.operations(copy.having(*refused, code="STALE_BROKER_EPOCH")) as pairs:
-        _give(
+        give(
             pairs,
-            _like(pairs, *refused, "STALE_BROKER_EPOCH")[0],
+            like(pairs, *refused, "STALE_BROKER_EPOCH")[0],
             {"producer_id_start": 2**40, "producer_id_len": 1000},
         )
 
@@ -265,18 +178,18 @@ def stale_epoch(copy: Copy) -> None:
 def pair_twice(copy: Copy) -> None:
     with copy.operations(copy.having(INIT, at_least=2)) as pairs:
         one, other = _of_one_id(pairs)
-        _give(pairs, other, _result(pairs[one]))
+        give(pairs, other, result_of(pairs[one]))
 
 
 def epoch_fell(copy: Copy) -> None:
     with copy.operations(copy.having(INIT, at_least=2)) as pairs:
         one, other = _of_one_id(pairs)
-        _give(pairs, one, _result(pairs[one]) | {"producer_epoch": _result(pairs[other])["producer_epoch"] + 1})
+        give(pairs, one, result_of(pairs[one]) | {"producer_epoch": result_of(pairs[other])["producer_epoch"] + 1})
 
 
 def id_of_two(copy: Copy) -> None:
     with copy.operations(copy.having(INIT, at_least=2)) as pairs:
-        asked, told = pairs[_like(pairs, INIT)[-1]]
+        asked, told = pairs[like(pairs, INIT)[-1]]
         number = asked.number + 1_000_000_000
         arguments = asked.arguments | {"transactional_id": "another"}
         pairs.append((replace(asked, number=number, arguments=arguments), replace(told, number=number)))
@@ -284,7 +197,7 @@ def id_of_two(copy: Copy) -> None:
 
 def unfenced(copy: Copy) -> None:
     with copy.operations(copy.having(ZOMBIE, Outcome.REFUSED)) as pairs:
-        _give(pairs, _like(pairs, ZOMBIE, Outcome.REFUSED)[0], None)
+        give(pairs, like(pairs, ZOMBIE, Outcome.REFUSED)[0], None)
 
 
 def _newest(ledgers: list[list[AllocatedBlock]]) -> AllocatedBlock:
@@ -295,7 +208,7 @@ def _newest(ledgers: list[list[AllocatedBlock]]) -> AllocatedBlock:
 def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
     """Two instances of one transactional id."""
     seen: dict[str, int] = {}
-    for place in _like(pairs, INIT):
+    for place in like(pairs, INIT):
         transactional_id = pairs[place][0].arguments["transactional_id"]
         if transactional_id in seen:
             return seen[transactional_id], place
@@ -303,7 +216,7 @@ def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
     raise AbsentError("no transactional id had two instances")
 
 
-PLANTED: Final[dict[Callable[[Copy], None], str]] = {
+PLANTED: Final[dict[Callable[[Copy], None], str]] = RECORD_LIES | {
     repeated_id: "repeated-id",
     foreign_id: "foreign-id",
     block_twice: "duplicate",
@@ -331,7 +244,7 @@ def planted(lie: Callable[[Copy], None], kept: Path, scratch: Path) -> Control:
     shutil.copytree(kept, directory)
     try:
         lie(Copy(directory))
-        return _control(lie.__name__, check(directory), PLANTED[lie])
+        return control_of(lie.__name__, check(directory), PLANTED[lie])
     finally:
         shutil.rmtree(directory)
 
@@ -344,6 +257,7 @@ async def all_controls(kept: Path, scratch: Path) -> tuple[list[Control], dict[s
         found.append(await asyncio.to_thread(raftos, scratch))
     else:
         absent["control raftos"] = reason
+    found.append(await hasty_agent(scratch))
     for lie in PLANTED:
         try:
             found.append(await asyncio.to_thread(planted, lie, kept, scratch))

@@ -18,6 +18,7 @@ from tests.chaos.faults import (
     operators,
     packets,
     processes,
+    stores,
 )
 from tests.chaos.plan import Draw
 from tests.chaos.stage import Stage
@@ -36,6 +37,7 @@ ALL: Final[tuple[FaultKind, ...]] = tuple(
         certificates,
         packets,
         operators,
+        stores,
     )
     for kind in module.KINDS
 )
@@ -57,6 +59,9 @@ WANTED: Final[dict[str, float]] = {
     "fsync_stalls": 110,
     "fsync_hangs": 100,
     "voter_replaced": 6,
+    "store_away": 14,
+    "killed_before_commit": 14,
+    **dict.fromkeys(("store_fails", "store_full", "store_slow", "store_hangs"), 40),
     **dict.fromkeys(("partition", "deaf", "mute", "cut", "cut_one_way"), 64),
 }
 """Of the other kinds. A run has fewer or more of all, as its time allows; of those that take nobody down more, since

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.chaos.controls import Control
+from tests.chaos.copies import Control
 from tests.chaos.figures import GAP_MEDIAN_SECONDS, RECOVERY_P99_SECONDS, Tally, quantile
 from tests.chaos.resources import Verdict as Resources
 
@@ -37,7 +37,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     `minutes`: of faults, without set-up and check. `duplicates`: IDs, or pairs of ID and epoch, that more than one got.
     `lost`: acknowledged blocks that a member's history lacks. `claim_errors`: claims that failed at agents with a
     filled reserve during the fault of a single member. `recovery_p99_s`: from the end of the last fault of an act to
-    the next block. `fatal_errors`: what ended Kafka clients, in words. `negative_control_flagged`: whether all controls
+    the next block. `fatal_errors`: what ended Kafka clients, in words. `records_…` and `transactions_…`: as in the
+    checker's verdict. `negative_control_flagged`: whether all controls
     that ran were found fault with. `broken`: every promise that was not kept, in words; `slow`: the same of times;
     `missing`: what this machine cannot do.
     """
@@ -53,6 +54,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     claim_errors: int
     fatal_client_errors: int
     fatal_errors: list[str]
+    records_checked: int
+    transactions_checked: int
+    records_lost: int
+    records_doubled: int
+    records_reordered: int
+    transactions_torn: int
     recovery_p99_s: float
     leader_gaps: dict[str, Gap]
     elections: int
@@ -75,6 +82,10 @@ def promises(report: Report) -> list[str]:
         (report.lost, "acknowledged blocks are lost"),
         (report.fatal_client_errors, f"fatal errors of Kafka clients: {'; '.join(report.fatal_errors)}"),
         (report.claim_errors, "claims failed at a filled reserve during the fault of one member"),
+        (report.records_lost, "acknowledged records are lost"),
+        (report.records_doubled, "records are in a log twice"),
+        (report.records_reordered, "records are behind later ones of their producer"),
+        (report.transactions_torn, "transactions are seen in part, or although they were aborted"),
     ):
         if count:
             broken.append(f"{count:,} {what}")
@@ -142,6 +153,10 @@ def _figures(report: Report) -> list[tuple[str, str]]:
         (f"{report.lost:,}", "acknowledged blocks lost"),
         (f"{report.claim_errors:,}", "claims failed at a filled reserve during the fault of one member"),
         (f"{report.fatal_client_errors:,}", "fatal errors of Kafka clients"),
+        (f"{report.records_checked:,}", f"records checked, {report.transactions_checked:,} transactions among them"),
+        (f"{report.records_lost:,}", "acknowledged records lost"),
+        (f"{report.records_doubled + report.records_reordered:,}", "records doubled or out of order"),
+        (f"{report.transactions_torn:,}", "transactions torn"),
         (f"{report.recovery_p99_s:.2f}", "seconds from the last heal to the next block (p99)"),
         (f"{report.elections:,}", f"elections, {report.voter_changes:,} changes of voters"),
         _grown(report.resources),

@@ -23,7 +23,8 @@ from rich.console import Console
 from pidkeeper.cli.failures import CommandError
 from tests.chaos import against, own_network, timeline
 from tests.chaos.checker import Verdict, check
-from tests.chaos.controls import Control, all_controls
+from tests.chaos.controls import all_controls
+from tests.chaos.copies import Control
 from tests.chaos.course import Course, Happened
 from tests.chaos.elections import Elections
 from tests.chaos.figures import leader_gaps, quantile, recoveries, tallies
@@ -185,6 +186,12 @@ def _report(
         claim_errors=sum(entry.arguments["count"] for entry in failed_claims(told, played.happened)),
         fatal_client_errors=verdict.fatal_client_errors,
         fatal_errors=verdict.fatal_errors,
+        records_checked=verdict.records_checked,
+        transactions_checked=verdict.transactions_checked,
+        records_lost=verdict.records_lost,
+        records_doubled=verdict.records_doubled,
+        records_reordered=verdict.records_reordered,
+        transactions_torn=verdict.transactions_torn,
         recovery_p99_s=round(quantile(recoveries(played.happened, service), 0.99), 3),
         leader_gaps={kind: Gap.of(seconds) for kind, seconds in sorted(gaps.items())},
         elections=len(played.elected),

@@ -22,7 +22,10 @@ from tests.support.cluster import CONTROLLER_OPTIONS, WAIT_SECONDS
 CONTROLLERS: Final = 3
 AGENTS: Final = 2
 
-CONTROLLER_SETTINGS: Final[dict[str, Any]] = CONTROLLER_OPTIONS | SMALL_LOG | {"limits": QUOTAS}
+CONTROLLER_SETTINGS: Final[dict[str, Any]] = (
+    CONTROLLER_OPTIONS | SMALL_LOG | {"limits": QUOTAS, "broker_session_timeout_ms": None}
+)
+"""The session of an agent ends as by default, so that another one leads its partitions while it is away."""
 AGENT_SETTINGS: Final[dict[str, Any]] = {
     # Kafka clients and raw claimers speak plaintext, so that a cut shows in what they say.
     "security": "optional",
@@ -78,6 +81,7 @@ def _cluster(directory: Path, preloads: tuple[Preload, ...]) -> Iterator[ChaosCl
             controllers=CONTROLLERS,
             agents=AGENTS,
             secure=True,
+            data=True,
             controller_options=CONTROLLER_SETTINGS,
             agent_options=AGENT_SETTINGS,
         )

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pidkeeper.cli.failures import CommandError
 from tests.chaos.against import FoundCluster
-from tests.chaos.controls import Control
+from tests.chaos.copies import Control
 from tests.chaos.course import Happened
 from tests.chaos.figures import Tally
 from tests.chaos.judgement import failed_claims, served, voter_changes
@@ -86,6 +86,12 @@ GOOD = Report(
     claim_errors=0,
     fatal_client_errors=0,
     fatal_errors=[],
+    records_checked=10,
+    transactions_checked=1,
+    records_lost=0,
+    records_doubled=0,
+    records_reordered=0,
+    transactions_torn=0,
     recovery_p99_s=0.1,
     leader_gaps={"kill": Gap(3, 0.1, 0.2, 0.2)},
     elections=1,
@@ -112,6 +118,10 @@ def test_a_run_that_keeps_all_promises_breaks_none() -> None:
         {"lost": 1},
         {"claim_errors": 1},
         {"fatal_client_errors": 1},
+        {"records_lost": 1},
+        {"records_doubled": 1},
+        {"records_reordered": 1},
+        {"transactions_torn": 1},
         {"controls": [Control("a lie", False, [], 0)]},
         {"faults_by_kind": {"kill": Tally(5, 0, 0)}},
         {"resources": [Verdict("agent-1", Bar("memory", 10.0, 1.0, 100.0), 11.0, 4.0, 50.0)]},

@@ -29,6 +29,7 @@ from tests.chaos.load.kafka_clients import KafkaClients
 from tests.chaos.load.kafka_process import LIBRARIES
 from tests.chaos.load.malice import MaliciousBroker
 from tests.chaos.load.quorum_operator import QuorumOperator
+from tests.chaos.load.records_process import FINAL_SECONDS, FLUSH_SECONDS, TRANSACTION_TIMEOUT_SECONDS
 from tests.chaos.stage import Stage
 from tests.clients.java_witness import why_no_java
 from tests.support.cluster import UNLIMITED
@@ -39,11 +40,16 @@ HTTP: Final = "http"
 ALLOCATOR: Final = "allocator"
 STALE: Final = "stale"
 MALICIOUS: Final = "malicious"
+RECORDS: Final = "records"
+RECORDS_MODULE: Final = "tests.chaos.load.records_process"
+RECORDS_LIBRARY: Final = "confluent-kafka"
+RECORDS_END_SECONDS: Final = 2 * TRANSACTION_TIMEOUT_SECONDS + FLUSH_SECONDS + FINAL_SECONDS
+"""For what is under way to be settled, and for all of it to be read."""
 
 ALLOCATORS: Final = (ALLOCATOR, STALE, MALICIOUS)
 """Those who ask controllers."""
 
-CLIENTS: Final = (WIRE, HTTP, *LIBRARIES)
+CLIENTS: Final = (WIRE, HTTP, *LIBRARIES, RECORDS)
 """Those who ask agents."""
 
 BROKERS: Final = {ALLOCATOR: 1001, STALE: 1002, MALICIOUS: 1003}
@@ -87,7 +93,8 @@ def crew(stage: Stage, directory: Path, seed: int, quota: Rate) -> tuple[list[Ru
     except CommandError as error:
         missing["malicious broker"] = str(error)
     libraries = [library for library in LIBRARIES if library != JAVA or why_no_java() is None]
-    return everybody + [_clients(stage, directory, library) for library in libraries], missing
+    clients = [_clients(stage, directory, library) for library in libraries]
+    return [*everybody, *clients, _records(stage, directory)], missing
 
 
 @contextlib.asynccontextmanager
@@ -151,6 +158,24 @@ def _clients(stage: Stage, directory: Path, library: str) -> KafkaClients:
         kafka,
         program=lambda: [] if stage.links is None else stage.links.program(library),
         security=client_security(stage.cluster),
+    )
+
+
+def _records(stage: Stage, directory: Path) -> KafkaClients:
+    """Last of all, so that it is the first to end: it reads all records while the others still ask."""
+
+    def kafka() -> tuple[str, ...]:
+        return tuple(one.kafka for one in stage.cluster.layout.agents)
+
+    return KafkaClients(
+        RECORDS,
+        directory,
+        RECORDS_LIBRARY,
+        kafka,
+        program=lambda: [] if stage.links is None else stage.links.program(RECORDS),
+        security=client_security(stage.cluster),
+        module=RECORDS_MODULE,
+        end_seconds=RECORDS_END_SECONDS,
     )
 
 

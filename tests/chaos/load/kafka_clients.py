@@ -19,6 +19,7 @@ from tests.clients.java_witness import REPOSITORY
 from tests.clients.security import Security
 
 IDS_PER_LIBRARY: Final = 2
+PROCESS: Final = "tests.chaos.load.kafka_process"
 END_SECONDS: Final = 20.0
 """After which a process that does not end by itself is killed; a library closes its producers within 5 s."""
 RESTART_SECONDS: Final = 1.0
@@ -27,6 +28,7 @@ RESTART_SECONDS: Final = 1.0
 class KafkaClients:
     """Transactional producers of one library; `LIBRARIES` of kafka_process are the names.
 
+    `module`: another program that reads the same spec, and has `end_seconds` to end by itself.
     `program`: the words before the interpreter, such as `preloaded` gives them; asked for at each start. `security`:
     where the agents take no plaintext. A process that ends although nobody stopped it counts as a fatal error.
     """
@@ -41,6 +43,8 @@ class KafkaClients:
         program: Callable[[], Sequence[str]] = list,
         ids: int = IDS_PER_LIBRARY,
         security: Security | None = None,
+        module: str = PROCESS,
+        end_seconds: float = END_SECONDS,
     ) -> None:
         self.name = name
         self.library = library
@@ -50,6 +54,8 @@ class KafkaClients:
         self._kafka = kafka
         self._program = program
         self._security = security
+        self._module = module
+        self._end_seconds = end_seconds
         self._ids = [f"{name}-{number}" for number in range(ids)]
 
     @contextlib.asynccontextmanager
@@ -74,7 +80,7 @@ class KafkaClients:
     async def _start(self) -> asyncio.subprocess.Process:
         bootstrap = ",".join(self._kafka())
         spec = Spec(self.name, str(self._directory), self.library, bootstrap, self._ids, self._security)
-        command = [*self._program(), sys.executable, "-W", "ignore", "-m", "tests.chaos.load.kafka_process"]
+        command = [*self._program(), sys.executable, "-W", "ignore", "-m", self._module]
         with (self._directory / f"{self.name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, cwd=REPOSITORY, start_new_session=True
@@ -90,7 +96,7 @@ class KafkaClients:
         assert process.stdin is not None, "it was asked for"
         process.stdin.close()
         try:
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(self._end_seconds):
                 await process.wait()
         except TimeoutError:
             process.kill()

@@ -26,6 +26,18 @@ FENCED: Final = "fenced"
 FATAL: Final = "fatal"
 """An error after which a client cannot go on, and that no fault of links and processes explains."""
 
+WRITE: Final = "write"
+"""A record with this `value` for one `partition`, of an idempotent producer."""
+
+TRANSACTION: Final = "transaction"
+"""`records`, partition and value of each, in one transaction; the result says whether it was `committed`."""
+
+READ: Final = "read"
+"""A consumer of an `isolation` saw `records`, offset and value of each, of one `partition`."""
+
+FINAL_READ: Final = "final-read"
+"""All that it sees of a partition when all is over."""
+
 FORBIDDEN: Final = "forbidden"
 """A request that nobody may be granted."""
 

@@ -32,6 +32,8 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.service.tls_files import TlsFiles
 from tests.chaos.load.journal import ActorJournal
 from tests.chaos.load.kinds import CHANGE, RAISE_FLOOR
+from tests.chaos.load.records_process import PARTITIONS
+from tests.chaos.load.records_process import TOPIC as RECORDS
 from tests.clients.transactional_witnesses import TOPIC
 
 ASK_SECONDS: Final = 5.0
@@ -39,6 +41,7 @@ CHANGE_SECONDS: Final = 30.0
 """How long a change of the voters is asked for again: a new one has to catch up, and leaders may fall."""
 SETTLE_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 0.1
+TOPICS: Final = {TOPIC: 1, RECORDS: PARTITIONS}
 TOPIC_ATTEMPTS: Final = 100
 MAX_JUMP: Final = 10_000
 """IDs that a raised floor skips at most."""
@@ -102,9 +105,9 @@ class QuorumOperator:
                 self._journal.ok(number)
                 return
 
-    async def _make_topic(self) -> None:
+    async def _make_topic(self, name: str, partitions: int) -> None:
         """Where agents keep records, producers add partitions of topics that there are, and of no other."""
-        request = CreateTopicRequest(uuid.uuid4(), TOPIC, 1)
+        request = CreateTopicRequest(uuid.uuid4(), name, partitions)
         for _ in range(TOPIC_ATTEMPTS):
             try:
                 await self._ask(TopicDescription, "POST", "/v1/topics", request)
@@ -117,7 +120,8 @@ class QuorumOperator:
                 return
 
     async def _act(self) -> None:
-        await self._make_topic()
+        for name, partitions in TOPICS.items():
+            await self._make_topic(name, partitions)
         acts = [self.transfer, self.raise_floor, *([] if self._spare is None else [self.replace])]
         while True:
             with contextlib.suppress(TimeoutError):
