@@ -95,7 +95,8 @@ def describe(name: str, members: Controllers, output: str) -> None:
     """Describe the topic NAME and its partitions.
 
     Start and End are offsets: of the first record that is there, and of the next one that comes. From LastStable on,
-    transactions may be undecided. Bytes and Batches are of all that the partition's log has.
+    transactions may be undecided: HeldBy is the transactional id of the first of them. Bytes and Batches are of all
+    that the partition's log has.
     """
     topic, partitions = _described(members, name)
     if output != TABLE:
@@ -111,8 +112,11 @@ def describe(name: str, members: Controllers, output: str) -> None:
         ]
     )
     print_table(
-        ("Partition", "Log", "Start", "End", "LastStable", "Bytes", "Batches"),
-        [(one.partition, one.log, one.start, one.end, one.last_stable, one.bytes, one.batches) for one in partitions],
+        ("Partition", "Log", "Start", "End", "LastStable", "Bytes", "Batches", "HeldBy"),
+        [
+            (one.partition, one.log, one.start, one.end, one.last_stable, one.bytes, one.batches, one.held_by)
+            for one in partitions
+        ],
     )
 
 

@@ -153,7 +153,7 @@ def find_hanging(max_transaction_timeout: int, members: Controllers, output: str
             "Duration(min)",
         ),
         [
-            # The quorum knows no offsets of partitions.
+            # Of partitions that agents keep, `topics describe` has the offsets; the quorum knows no others.
             (topic, number, one.producer_id, one.producer_epoch, term, None, one.update_ms, _minutes(one, now_ms))
             for one in hanging
             for topic, number in _partitions(one)

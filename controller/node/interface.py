@@ -139,7 +139,8 @@ class MemberInterface:
 
     def topic_partitions(self, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
         """A topic with a page of its partitions."""
-        return topic_partitions(self._member.machine.logs, name, after, limit)
+        machine = self._member.machine
+        return topic_partitions(machine.logs, machine.transactions, name, after, limit)
 
     def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
         """Where the batches of some logs are."""

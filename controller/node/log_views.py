@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.controller.node.segment_views import stored_segment
+from pidkeeper.controller.node.stable_offsets import holder
 from pidkeeper.controller.state.logs.partition_log import LocatedBatch, LoggedMarker, PartitionLog
 from pidkeeper.controller.state.logs.rolled import LocatedSegment
 from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.topic_decisions import described
+from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.log_messages import (
     EARLIEST,
@@ -150,21 +152,36 @@ def find_topics(logs: LogsState, names: list[str]) -> TopicsPage:
     return TopicsPage(found, None)
 
 
-def topic_partitions(logs: LogsState, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
+def topic_partitions(
+    logs: LogsState, transactions: TransactionsState, name: str, after: int, limit: int
+) -> TopicPartitionsPage | None:
     """A topic with at most `limit` of its partitions above the number `after`; None if there is no such topic."""
     topic = logs.topics.get(name)
     if topic is None:
         return None
     wanted = range(after + 1, min(after + 1 + limit, topic.partitions))
-    partitions = [_described_log(logs, number, topic.first_log + number) for number in wanted]
+    partitions = [_described_log(logs, transactions, number, topic.first_log + number) for number in wanted]
     return TopicPartitionsPage(
         described(topic), partitions, wanted.stop - 1 if wanted.stop < topic.partitions else None
     )
 
 
-def _described_log(logs: LogsState, partition: int, number: int) -> PartitionDescription:
+def _described_log(
+    logs: LogsState, transactions: TransactionsState, partition: int, number: int
+) -> PartitionDescription:
     log = logs.log(number)
     assert log is not None, f"L2: log {number} has a topic, and is not there"
+    held = holder(log, transactions)
+    by = None if held is None else held.transaction
     return PartitionDescription(
-        partition, number, log.start, log.end, log.last_stable, log.size, log.batch_count, len(log.segments)
+        partition,
+        number,
+        log.start,
+        log.end,
+        log.last_stable,
+        log.size,
+        log.batch_count,
+        None if by is None else by.transactional_id,
+        None if by is None or by.start_ms < 0 else by.start_ms,
+        len(log.segments),
     )

@@ -278,7 +278,7 @@ class MemoryMember:
 
     def topic_partitions(self, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
         """A topic with a page of its partitions."""
-        return topic_partitions(self.log_machine.logs, name, after, limit)
+        return topic_partitions(self.log_machine.logs, self.log_machine.transactions, name, after, limit)
 
     def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
         """Where the batches of some logs are."""
