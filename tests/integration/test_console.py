@@ -29,6 +29,7 @@ from tests.support.cluster import (
 from tests.support.http_calls import call
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+confluent_kafka = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 axe_api = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 
 BROWSER: Final = shutil.which("chromium") or shutil.which("google-chrome")
@@ -108,13 +109,13 @@ def visiting(browser: Any, **options: Any) -> Iterator[Visit]:
 
 @pytest.fixture(scope="module")
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with running_cluster(tmp_path_factory.mktemp("console"), agents=2) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("console"), agents=2, data=True) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster(_cluster: LocalCluster) -> LocalCluster:
-    """Three controllers and two agents, all ready."""
+    """Three controllers and two agents that keep records, all ready."""
     bring_back(_cluster)
     return _cluster
 
@@ -139,6 +140,23 @@ def begin_transaction(leader: Controller, broker: dict[str, Any], name: str) -> 
     topics = [{"topic": "orders", "partitions": [0, 1]}]
     done = call(leader.http, "POST", "/v1/transactions/add-partitions", {**wanted, **producer, "topics": topics})
     assert done.status == 200, done.body
+
+
+@contextmanager
+def held_back(cluster: LocalCluster, topic: str, transactional_id: str) -> Iterator[None]:
+    """One record is committed to a topic, and ten follow in a transaction that stays open meanwhile."""
+    bootstrap = {"bootstrap.servers": ",".join(agent.kafka for agent in cluster.layout.agents), "log_level": 0}
+    plain = confluent_kafka.Producer(bootstrap)
+    plain.produce(topic, b"x", partition=0)
+    plain.flush(PATIENCE_MS / 1000)
+    producer = confluent_kafka.Producer(bootstrap | {"transactional.id": transactional_id})
+    producer.init_transactions(PATIENCE_MS / 1000)
+    producer.begin_transaction()
+    for _ in range(10):
+        producer.produce(topic, b"x", partition=0)
+    assert producer.flush(PATIENCE_MS / 1000) == 0, "the records are not taken"
+    yield
+    producer.abort_transaction(PATIENCE_MS / 1000)
 
 
 def test_it_shows_the_quorum_its_brokers_and_each_block_as_it_is_given(browser: Any, cluster: LocalCluster) -> None:
@@ -180,6 +198,22 @@ def test_what_a_client_calls_itself_is_text_and_never_markup(browser: Any, clust
         visit.shows("#transactions", "Ongoing")
         assert visit.page.locator("main img, main script").count() == 0
         assert "stolen" not in visit.page.title()
+
+
+def test_topics_show_how_far_they_are_and_who_holds_them_back(browser: Any, cluster: LocalCluster) -> None:
+    with visiting(browser) as visit:
+        visit.open(cluster.leader())
+        row = "#topics tr[data-key='orders/0']"
+        with held_back(cluster, "orders", HOSTILE):
+            visit.shows(row, "1, 10 behind")
+            visit.shows(row, f"{HOSTILE}, for")
+            visit.shows("#bounds", re.compile(r"rows\s*[1-9]\d* of 200,000"))
+            assert visit.page.locator("main img, main script").count() == 0
+        visit.shows(row, "at the end")
+    with visiting(browser) as visit:
+        visit.open(followers(cluster, cluster.leader())[0])
+        visit.shows("#state", "live")
+        visit.lacks("#topics-section")
 
 
 def test_the_owner_of_an_id_is_found_by_keyboard_alone(browser: Any, cluster: LocalCluster) -> None:
@@ -279,10 +313,11 @@ def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(browser:
     leader = cluster.leader()
     broker = register(leader, 34)
     begin_transaction(leader, broker, "seen-by-axe")
-    with visiting(browser) as visit:
+    with visiting(browser) as visit, held_back(cluster, "seen", "holds-what-axe-sees"):
         page = visit.page
         visit.open(leader)
         visit.shows("#state", "live")
+        visit.shows("#topics", "holds-what-axe-sees")
         visit.shows("#events", f"{allocate(leader, broker):,}")
         visit.shows("#transactions", "seen-by-axe")
         page.fill("#owner-id", "1")

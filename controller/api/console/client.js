@@ -48,8 +48,12 @@ async function ask(path, options, signal) {
   throw new Problem(response.status, document, Number(response.headers.get("Retry-After") ?? 0));
 }
 
+export async function getText(path) {
+  return (await ask(path, {}, AbortSignal.timeout(ANSWER_MS))).text();
+}
+
 export async function get(path) {
-  return parse(await (await ask(path, {}, AbortSignal.timeout(ANSWER_MS))).text());
+  return parse(await getText(path));
 }
 
 /** `body` is JSON text: a Number could not hold every ID. */

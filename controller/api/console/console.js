@@ -5,12 +5,14 @@ import { add, history, load } from "/console/history.js";
 import { askedAt, known, leads } from "/console/known.js";
 import { clock, grouped, MAX_ID, moment, typedId } from "/console/numbers.js";
 import { at, consoleOf, link, make, problemText, reasonOf, write } from "/console/page.js";
+import { askTopics } from "/console/topics.js";
 import { showAll, showBlocks } from "/console/views.js";
 import { nameOf, said, spoken } from "/console/words.js";
 
 const EVERY_MS = 1000;
 const BROKERS_MS = 2000;
 const TRANSACTIONS_MS = 5000; // The leader goes through its transactional ids for it.
+const TOPICS_MS = 5000; // A dozen calls, and the metrics.
 const MANY_BROKERS = 200;
 const OLD_MS = 3000;
 const SHOWN_EVENTS = 200;
@@ -45,11 +47,15 @@ async function refresh() {
     askedAt.brokers = performance.now();
   }
   if (!leads()) {
-    known.transactions = null;
-    askedAt.transactions = -Infinity;
+    known.transactions = known.topics = null;
+    askedAt.transactions = askedAt.topics = -Infinity;
   } else if (due("transactions", TRANSACTIONS_MS)) {
     known.transactions = await get(`/v1/transactions?state=Ongoing&limit=${SHOWN_TRANSACTIONS}`);
     askedAt.transactions = performance.now();
+  }
+  if (leads() && due("topics", TOPICS_MS)) {
+    known.topics = await askTopics();
+    askedAt.topics = performance.now();
   }
   if (history.since() === null) await begin(quorum);
 }
@@ -181,6 +187,7 @@ function showFreshness() {
   section("events", deaf);
   section("agents", now - askedAt.brokers > brokersEvery() + OLD_MS);
   section("transactions", leads() && now - askedAt.transactions > TRANSACTIONS_MS + OLD_MS);
+  section("topics", leads() && now - askedAt.topics > TOPICS_MS + OLD_MS);
   const state = !at("sign-in").hidden ? ["", "not signed in"] : cut ? ["bad", "cut off"] : leaderless ? ["warn", "no leader"] : quorum === null ? ["", "connecting"] : deaf ? ["warn", "no events"] : !hears ? ["", "connecting"] : ["good", "live"];
   write("state", state[1], `tag ${state[0]}`);
   for (const id of ["transfer", "raise"]) at(id).disabled = cut;

@@ -6,6 +6,7 @@ import { history, pace } from "/console/history.js";
 import { known, leads, may } from "/console/known.js";
 import { ago, clock, counted, grouped, lasting, MAX_ID, moment, rate, share } from "/console/numbers.js";
 import { at, consoleOf, fill, link, make, write } from "/console/page.js";
+import { showTopics } from "/console/topics.js";
 import { nameOf } from "/console/words.js";
 
 const MEMBER_TAGS = { leader: "good", unreachable: "bad", recovering: "warn", snapshot: "warn", candidate: "warn", "pre-candidate": "warn" };
@@ -16,6 +17,7 @@ export function showAll(quorum) {
   showBlocks();
   showBrokers();
   showTransactions(quorum);
+  showTopics();
   showOrders(quorum);
 }
 
