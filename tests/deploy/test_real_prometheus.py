@@ -15,14 +15,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import confluent_kafka
 import pytest
 import yaml
 
 from bench.slow_disk import SlowDiskCluster
 from pidkeeper.cli.controllers import CERTIFICATES
 from pidkeeper.cli.local_cluster import Member
+from pidkeeper.service.tls_files import TlsFiles
+from tests.clients.security import Security
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
+    WAIT_SECONDS,
     bring_back,
     followers,
     pause,
@@ -232,6 +236,33 @@ def test_slow_syncs_of_one_member_raise_an_alert(cluster: SlowDiskCluster, prome
             fires(prometheus, "PidkeeperFsyncVerySlow", instance=instance(slow))
     finally:
         cluster.speed_up(slow)
+
+
+def test_a_store_that_is_away_raises_alerts_until_it_is_back(cluster: SlowDiskCluster, prometheus: Prometheus) -> None:
+    (agent,) = cluster.layout.agents
+    files = cluster.directory / CERTIFICATES
+    shown = {"ca_file": "ca.pem", "certificate_file": "producer.pem", "key_file": "producer.key"}
+    tls = TlsFiles(**{key: str(files / name) for key, name in shown.items()})
+    settings = {"bootstrap.servers": agent.kafka, "enable.idempotence": True, "log_level": 0}
+    producer = confluent_kafka.Producer(settings | Security(tls).librdkafka())
+
+    def produce() -> None:
+        producer.produce("kept", b"x")
+        producer.poll(0.1)
+
+    produce()
+    assert producer.flush(WAIT_SECONDS) == 0
+    assert prometheus.firing("PidkeeperStoreFails") == []
+    store = cluster.directory / "store"
+    store.rename(store.with_name("away"))
+    try:
+        with repeated(produce):
+            fires(prometheus, "PidkeeperStoreFails", instance=instance(agent), operation="put")
+            fires(prometheus, "PidkeeperProduceFails", instance=instance(agent), code="KAFKA_STORAGE_ERROR")
+    finally:
+        store.with_name("away").rename(store)
+    assert producer.flush(WAIT_SECONDS) == 0
+    assert prometheus.firing("PidkeeperRecordsDamaged") == []
 
 
 def test_a_member_that_is_stopped_is_behind_while_a_broker_storms(
