@@ -62,9 +62,9 @@ class TopicsPage(msgspec.Struct, frozen=True):
 class PartitionDescription(msgspec.Struct, frozen=True, array_like=True):
     """One partition, by its number. `log`: the number of its log.
 
-    `start`, `end` (the high watermark) and `last_stable` are offsets. `bytes`: of its segments, and of the `batches`
-    that are in none of these yet. `held_by`: the transactional id whose open transaction holds the last stable offset, null without one;
-    `held_since_ms`: when that transaction began, by the clock of its leader.
+    `start`, `end` (the high watermark) and `last_stable` are offsets. `bytes`: of its segments, and of the
+    `batches` that are in none of these yet. `held_by`: the transactional id whose open transaction holds the last
+    stable offset, null without one; `held_since_ms`: when that transaction began, by the clock of its leader.
     """
 
     partition: int
