@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pidkeeper.cli.audit_options import EngineOptions, engine_options, out_option, paths_options, storm_option
+from pidkeeper.cli.audit_options import (
+    EngineOptions,
+    engine_options,
+    out_option,
+    paths_options,
+    store_option,
+    storm_option,
+)
 from pidkeeper.cli.audit_owner import owner
 from pidkeeper.cli.audit_session import explained, running, stepper
 from pidkeeper.cli.failures import CommandError, ExitCode
@@ -39,6 +46,7 @@ audit.add_command(owner)
 
 @audit.command()
 @paths_options
+@store_option
 @engine_options
 @out_option("Directory for tables, verdict and report; the next audit there reads only what is new.")
 @storm_option
@@ -55,6 +63,7 @@ def run(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
+    store: str | None,
     engine: EngineOptions,
     out: Location,
     storm_blocks: int,
@@ -68,7 +77,7 @@ def run(
     at, 1 if the audit itself failed, 130 if it was interrupted. An interrupted audit changes nothing in --out. DATA is
     a path, a glob, or a URI such as s3://bucket/path.
     """
-    paths = _paths(data, clusters, segments)
+    paths = _paths(data, clusters, segments, store)
     with explained(engine) as interrupts, running(engine, out, interrupts) as ready:
         from pidkeeper.pipeline.audit import AuditOptions, run_audit
 
@@ -92,6 +101,7 @@ def report(out: Location, output: str) -> None:
 
 @audit.command()
 @paths_options
+@store_option
 @engine_options
 @out_option("Directory for tables, verdict and report; what an earlier audit there has judged is not read again.")
 @storm_option
@@ -107,6 +117,7 @@ def stream(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
+    store: str | None,
     engine: EngineOptions,
     out: Location,
     storm_blocks: int,
@@ -117,7 +128,7 @@ def stream(
 
     Ctrl-C or SIGTERM ends it after the current look; a second one at once. It then exits as `audit run`.
     """
-    paths = _paths(data, clusters, segments)
+    paths = _paths(data, clusters, segments, store)
     with explained(engine, patient=True) as interrupts, running(engine, out, interrupts) as ready:
         from pidkeeper.pipeline.audit import AuditOptions
         from pidkeeper.pipeline.stream import StreamOptions, run_stream
@@ -164,8 +175,10 @@ def floor(
         raise CommandError(f"no ID was found in {where}: the floor cannot be determined")
 
 
-def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...]) -> AuditPaths:
-    from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths
+def _paths(
+    data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...], store: str | None = None
+) -> AuditPaths:
+    from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths, cluster_store
 
     try:
         members = [path for directory in clusters for path in cluster_paths(directory)]
@@ -173,7 +186,10 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
         raise CommandError(str(error), ExitCode.USAGE) from error
     if not data and not members and not segments:
         raise click.UsageError("nothing to audit: give data directories, --cluster DIR or --segments PATH")
-    return AuditPaths([*data, *members], list(segments))
+    if store and not data and not members:
+        raise click.UsageError("--store is looked at beside what members say of it: give their data directories too")
+    stores = [found for directory in clusters if (found := cluster_store(directory)) is not None]
+    return AuditPaths([*data, *members], list(segments), store or next(iter(stores), None))
 
 
 def _limits(storm_blocks: int) -> Limits:

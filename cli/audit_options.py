@@ -89,6 +89,15 @@ def paths_options(command: Function) -> Function:
     )
 
 
+def store_option(command: Function) -> Function:
+    """Add `--store`."""
+    return click.option(
+        "--store",
+        help="Object store that partition logs have their bytes in; the command's --cluster names its own. A local "
+        f"path, or {URI}.",
+    )(command)
+
+
 def storm_option(command: Function) -> Function:
     """Add `--storm-blocks`."""
     return click.option(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
-from pidkeeper.pipeline.engine.duck import connect, has_rows
+from pidkeeper.pipeline.engine.duck import connect, has_rows, make_tables
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.evidence import seen_of
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.files.parquet import ParquetFiles, read_parquet
-from pidkeeper.pipeline.findings import FINDINGS
-from pidkeeper.pipeline.formats.archive import file_name, within
-from pidkeeper.pipeline.gathering import AuditPlan, cost, gather
+from pidkeeper.pipeline.gathering import AuditPlan, gather
 from pidkeeper.pipeline.ledger import (
     EVIDENCE_PREFIX,
     RUNS,
@@ -30,26 +26,28 @@ from pidkeeper.pipeline.ledger import (
     Run,
 )
 from pidkeeper.pipeline.limits import DEFAULT, Limits
+from pidkeeper.pipeline.listing import list_inputs, name_inputs
+from pidkeeper.pipeline.partition_logs import conclude as partition_logs
+from pidkeeper.pipeline.partition_logs import objects
+from pidkeeper.pipeline.partition_logs.auditing import AuditedLogs, audit_logs, missing_objects
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
-from pidkeeper.pipeline.quorum.gathering import QuorumPlan
 from pidkeeper.pipeline.quorum.loading import add, load
-from pidkeeper.pipeline.quorum.members import MemberFile, Members, list_members
+from pidkeeper.pipeline.quorum.partitions import tables as of_logs
 from pidkeeper.pipeline.report import tables
 from pidkeeper.pipeline.report.draw import draw
 from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.segments import shares
 from pidkeeper.pipeline.segments import tables as of_segments
-from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
+from pidkeeper.pipeline.segments.listing import ListedSegments
 from pidkeeper.pipeline.segments.memory import remember, settled_evidence
-from pidkeeper.pipeline.segments.plan import FILES
 from pidkeeper.pipeline.summary import sum_up
 from pidkeeper.pipeline.verdict import Verdict, write_verdict
 
 DRIVER_MIB: Final = 1024
 """Memory of the driver's tables; beyond it they are on disk."""
 DRIVER_THREADS: Final = 2
-EVIDENCE: Final = {**of_segments.EVIDENCE, **logs.TABLES, **evidence.TABLES}
+EVIDENCE: Final = {**of_segments.EVIDENCE, **logs.TABLES, **of_logs.TABLES, **evidence.TABLES}
 """All tables that come to the driver. `problems` are those of the quorum's, with fewer columns for segments."""
 LOOKS: Final = 10
 """How often all is listed and read at most until one fits the other."""
@@ -93,7 +91,11 @@ class Outcome(NamedTuple):
 
 
 class _ListedTooEarlyError(Exception):
-    """What was listed was not what was read."""
+    """What was listed was not what was read. `missing`: objects that were not in the store."""
+
+    def __init__(self, missing: frozenset[str] = frozenset()) -> None:
+        super().__init__(missing)
+        self.missing = missing
 
 
 def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -111,23 +113,28 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
     files. If either happens between listing and reading, what replaces the file is not in the list: so all is listed
     once more.
     """
+    missed: frozenset[str] = frozenset()
     for _ in range(LOOKS - 1):
-        with contextlib.suppress(_ListedTooEarlyError):
-            return _look(engine, options, say, last_time=False)
-    return _look(engine, options, say, last_time=True)
+        try:
+            return _look(engine, options, say, missed, last_time=False)
+        except _ListedTooEarlyError as early:
+            missed |= early.missing
+    return _look(engine, options, say, missed, last_time=True)
 
 
-def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, last_time: bool) -> Outcome:
+def _look(
+    engine: Engine, options: AuditOptions, say: Callable[[str], None], missed: frozenset[str], *, last_time: bool
+) -> Outcome:
     started = time.monotonic()
     ledger = Ledger(options.out)
     options.out.make()
     last = ledger.newest()
     run = ledger.begin(last)
     registry = Registry(*((last.members, last.files) if last is not None else ()))
-    inputs = _list(options, last, run, registry)
+    inputs = list_inputs(options.paths, options.out, last, run, registry, anew=options.anew, limits=options.limits)
     say("reading files")
     with connect(DRIVER_MIB, DRIVER_THREADS) as con:
-        _name(con, registry, inputs)
+        name_inputs(con, registry, inputs)
         load(con, gather(engine, inputs.plan), EVIDENCE)
         if not last_time and con.sql(REPLACED_SQL).fetchall() != [(0,)]:
             raise _ListedTooEarlyError
@@ -135,11 +142,14 @@ def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, 
         if options.fail:
             _fail_if_bad(con)
         cluster = _same_cluster(con, options.out, last)
+        logs_seen = _partition_logs(con, engine, options, say)
+        if not last_time and (missing := missing_objects(con) - missed):
+            raise _ListedTooEarlyError(missing)
         say("concluding")
         shards = _shards(con, inputs.plan, run)
         blocks = _blocks(ledger, shards)
         blocks.show(con, "blocks_in_order")
-        held, foreign = _conclude(con, options, inputs.plan, last)
+        held, foreign = _conclude(con, options, inputs.plan, last, logs_seen)
         seen = seen_of(
             con,
             inputs.members,
@@ -147,6 +157,7 @@ def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, 
             foreign,
             of_quorum=bool(options.paths.data),
             of_segments=bool(options.paths.segments),
+            logs=None if logs_seen is None else logs_seen.covered,
         )
         verdict = sum_up(con, seen)
         written = {name: tables.table(con, name) for name in tables.WRITTEN}
@@ -220,104 +231,6 @@ def _judged_now(con: Any, name: str, schema: Any) -> Any:
     return con.sql(query).to_arrow_table().cast(schema)
 
 
-# Before: what to read.
-
-
-class _Inputs(NamedTuple):
-    """What was found, and what is read of it."""
-
-    members: Members
-    segments: ListedSegments | None
-    plan: AuditPlan
-    bytes_new: int
-
-
-def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Registry) -> _Inputs:
-    paths = options.paths
-    first_new = registry.next_file
-    try:
-        members = list_members(paths, registry) if paths.data else Members([], [])
-        before = None if last is None or options.anew else last.segments
-        segments = (
-            list_and_plan(paths.segments, registry.next_file, options.out, run.name, before) if paths.segments else None
-        )
-    except OSError as error:
-        raise LoadingError(str(error)) from error
-    sizes = {file.file_id: file.found.size for file in members.files}
-    stamps = {file.file_id: file.found.stamp for file in members.files}
-    shards = [] if last is None else last.shards
-    quorum = QuorumPlan(
-        members.members, sizes, stamps, options.out, run.name, shards, anew=options.anew, limits=options.limits
-    )
-    new, price = _measured(members.files, segments, 0 if options.anew else first_new)
-    plan = AuditPlan(quorum if paths.data else None, None if segments is None else segments.plan, price)
-    return _Inputs(members, segments, plan, new)
-
-
-def _measured(files: Sequence[MemberFile], segments: ListedSegments | None, first_new: int) -> tuple[int, int]:
-    """Bytes of new archives and segments, and the price of the audit. first_new: the number of the first new file."""
-    archives = [file for file in files if file.source == "archive"]
-    known = sum(file.found.size for file in archives if file.file_id < first_new)
-    new = sum(file.found.size for file in archives) - known
-    others = sum(file.found.size for file in files) - known - new
-    if segments is not None:
-        new += segments.bytes_read
-        known += segments.bytes_known
-    return new, cost(new + others, known)
-
-
-def _name(con: Any, registry: Registry, inputs: _Inputs) -> None:
-    """The tables `members`, `files` and `archive_listing`, and `findings` without rows."""
-    names = {member.member_id: member.name for member in registry.members}
-    listed = {file.file_id: file.found.size for file in inputs.members.files}
-    rows = [
-        {
-            "file_id": file.file_id,
-            "source": file.source,
-            "member": names[file.member_id],
-            "path": file.path,
-            "bytes": listed.get(file.file_id),
-            "listed": file.file_id in listed,
-        }
-        for file in registry.files
-    ]
-    if inputs.segments is not None:
-        rows += [file | {"listed": True} for file in inputs.segments.rows()]
-    _make(con, "files", rows, _FILES)
-    _make(con, "members", [{"member_id": number, "member": name} for number, name in names.items()], _MEMBERS)
-    _make(con, "archive_listing", _archives(inputs.members), _ARCHIVES)
-    _make(con, "findings", [], FINDINGS)
-
-
-def _archives(members: Members) -> list[dict[str, Any]]:
-    rows = []
-    for member in members.members:
-        for files in member.archives:
-            covers = {name: file for name in files.names if (file := file_name(name)) is not None}
-            for name, file in covers.items():
-                wider = any(within(file, other) for other in covers.values() if other != file)
-                bounds = {"from_offset": file.from_offset, "to_offset": file.to_offset, "superseded": wider}
-                rows.append({"file_id": files.names[name], "member_id": member.member_id} | bounds)
-    return rows
-
-
-_FILES: Final = FILES.append(pa.field("listed", pa.bool_()))
-_MEMBERS: Final = pa.schema([("member_id", pa.int32()), ("member", pa.string())])
-_ARCHIVES: Final = pa.schema(
-    [
-        ("file_id", pa.int32()),
-        ("member_id", pa.int32()),
-        ("from_offset", pa.int64()),
-        ("to_offset", pa.int64()),
-        ("superseded", pa.bool_()),
-    ]
-)
-
-
-def _make(con: Any, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> None:
-    load(con, [(name, batch) for batch in pa.Table.from_pylist(list(rows), schema).to_batches()], {name: schema})
-
-
 # Between: what it shows.
 
 
@@ -368,13 +281,29 @@ def _segments(
     return remember(con, run.name, listed.files, listed.numbered, listed.recalled, listed.plan.buckets)
 
 
-def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | None) -> conclusions.Concluded:
+def _partition_logs(con: Any, engine: Engine, options: AuditOptions, say: Callable[[str], None]) -> AuditedLogs | None:
+    """What the members tell of partition logs, beside the store; None where they tell of none."""
+    make_tables(con, objects.TABLES)
+    if not has_rows(con, "views", "coordinates"):
+        return None
+    say("reading the store" if options.paths.store else "following partition logs")
+    foreign = [one.member_id for one in identity.foreign_members(identity.known_of(con))]
+    return audit_logs(con, engine, options.paths.store, foreign)
+
+
+def _conclude(
+    con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | None, logs_seen: AuditedLogs | None
+) -> conclusions.Concluded:
     concluded = conclusions.conclude(con, options.limits)
     if plan.quorum is not None and last is not None:
         coverage.conclude_lost(con, concluded.held, last.held)
-    if plan.segments is not None:
+    if logs_seen is not None:
+        partition_logs.conclude(con, logs_seen.store)
+    if plan.segments is not None or logs_seen is not None:
         segments.conclude(con)
-    if plan.segments is not None and plan.quorum is not None:
+    if logs_seen is not None:
+        partition_logs.name_objects(con)
+    if plan.quorum is not None and (plan.segments is not None or logs_seen is not None):
         con.execute(
             "create temp view allocated_blocks as select first_id, last_id, broker_id from blocks where version = 1"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from pidkeeper.pipeline.quorum.coverage import Held, by_member, merged
 from pidkeeper.pipeline.quorum.members import Members
 from pidkeeper.pipeline.report.tables import LEGAL
-from pidkeeper.pipeline.verdict import Coverage
+from pidkeeper.pipeline.verdict import Coverage, LogsCovered
 from pidkeeper.protocol.records import QuorumMember
 
 MAX_NAMED_HOLES: Final = 20
@@ -39,6 +39,7 @@ class Seen(msgspec.Struct, frozen=True):
     committed_index: int | None = None
     batches: int = 0
     bad_files: int = 0
+    logs: LogsCovered | None = None
 
 
 def judge(seen: Seen) -> Coverage:
@@ -51,13 +52,27 @@ def judge(seen: Seen) -> Coverage:
         unseen += _unseen_of_quorum(seen)
     if seen.segments and not seen.batches:
         unseen.append("no record batch of Kafka was read")
+    if seen.logs is not None:
+        unseen += _unseen_of_logs(seen.logs)
     return Coverage(
         members=seen.members,
         voters=None if seen.voters is None else len(seen.voters),
         from_offset=seen.held[0][0] if seen.held else None,
         to_offset=seen.held[-1][1] if seen.held else None,
         unseen=unseen,
+        logs=seen.logs,
     )
+
+
+def _unseen_of_logs(logs: LogsCovered) -> Iterator[str]:
+    if logs.stateless:
+        yield "no file has the state of partition logs that batches are of: of these nothing was audited"
+    if logs.batches_nowhere:
+        yield f"{logs.batches_nowhere:,} batches are in objects whose names no file tells"
+    if logs.batches and logs.store is None:
+        yield f"no store was given: {logs.batches:,} batches in {logs.objects:,} objects were not looked at"
+    elif logs.objects_unreadable:
+        yield f"{logs.objects_unreadable:,} of {logs.objects:,} objects of the store could not be read"
 
 
 def _unseen_of_quorum(seen: Seen) -> list[str]:
@@ -123,7 +138,8 @@ select
     (select max(next_offset) from kin_snapshots) as snapshot_offset,
     (select count(distinct coalesce(path, file)) from problems left join files using (file_id)
         where not coalesce({legal}, false)) as bad_files,
-    (select coalesce(sum(batches), 0)::bigint from segment_parts) as batches
+    (select coalesce(sum(batches), 0)::bigint from segment_parts join files using (file_id) where source = 'segment')
+        as batches
 """
 VOTERS_SQL: Final = """
 select arg_max(voters, "index") from (
@@ -135,7 +151,14 @@ select arg_max(voters, "index") from (
 
 
 def seen_of(
-    con: Any, members: Members, held: Sequence[Held], foreign: Sequence[int], *, of_quorum: bool, of_segments: bool
+    con: Any,
+    members: Members,
+    held: Sequence[Held],
+    foreign: Sequence[int],
+    *,
+    of_quorum: bool,
+    of_segments: bool,
+    logs: LogsCovered | None = None,
 ) -> Seen:
     """The facts, from the driver's connection. `members`: whose files were found; `foreign`: who is left out."""
     query = COMMITTED_SQL.format(legal=LEGAL)
@@ -153,6 +176,7 @@ def seen_of(
         committed_index=committed,
         batches=batches,
         bad_files=bad,
+        logs=logs,
     )
 
 

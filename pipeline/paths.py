@@ -20,11 +20,13 @@ class LoadingError(RuntimeError):
 class AuditPaths(msgspec.Struct, frozen=True):
     """What to read. `data`: data directories of members, directories above or below them, files, or globs.
 
-    `segments`: log directories of Kafka brokers, or anything within. A path may be a URI.
+    `segments`: log directories of Kafka brokers, or anything within. `store`: the object store of partition logs. A
+    path may be a URI.
     """
 
     data: list[str] = []
     segments: list[str] = []
+    store: str | None = None
 
     def having(self, suffix: str) -> list[str]:
         """Where files of one kind may be: all of `data` but the files of another kind."""
@@ -51,3 +53,9 @@ def cluster_paths(directory: Path) -> list[str]:
     except msgspec.DecodeError as error:
         raise LoadingError(f"{path} does not describe a cluster: {error}") from error
     return [str(directory / member.data_dir) for member in members]
+
+
+def cluster_store(directory: Path) -> str | None:
+    """The store that agents of a local cluster keep partition logs in; None where they keep none."""
+    store = directory / "store"
+    return str(store) if store.is_dir() else None

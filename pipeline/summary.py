@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pidkeeper.pipeline.evidence import Seen, judge
+from pidkeeper.pipeline.partition_logs import conclude as partition_logs
 from pidkeeper.pipeline.quorum import conclusions
 from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.verdict import BadFile, CheckCount, Verdict, Watermark
@@ -57,7 +58,7 @@ select count(distinct file_id) from (
 
 def sum_up(con: Any, seen: Seen) -> Verdict:
     """Whether all is well, in figures."""
-    counts = _counts(con, of_quorum=seen.quorum, of_segments=seen.segments)
+    counts = _counts(con, seen)
     violations = sum(count.violations for count in counts.values())
     found = judge(seen)
     bad = con.execute(BAD_FILES_SQL, {"most": MAX_NAMED_BAD_FILES}).fetchall()
@@ -77,8 +78,10 @@ def sum_up(con: Any, seen: Seen) -> Verdict:
     )
 
 
-def _counts(con: Any, *, of_quorum: bool, of_segments: bool) -> dict[str, CheckCount]:
-    ran = (conclusions.CHECKS if of_quorum else ()) + (segments.CHECKS if of_segments else ())
+def _counts(con: Any, seen: Seen) -> dict[str, CheckCount]:
+    ran: tuple[str, ...] = conclusions.CHECKS if seen.quorum else ()
+    ran += segments.CHECKS if seen.segments or seen.logs is not None else ()
+    ran += partition_logs.CHECKS if seen.logs is not None else ()
     counts = {name: CheckCount() for name in (*ran, "files")}
     for check, severity, count in con.sql('select "check", severity, count(*) from findings group by all').fetchall():
         setattr(counts.setdefault(check, CheckCount()), f"{severity}s", count)

@@ -41,12 +41,31 @@ class Watermark(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
+class LogsCovered(msgspec.Struct, frozen=True):
+    """What was covered of partition logs, of which the quorum has the order and a store the bytes.
+
+    `batches`: those that some log has now, in so many `objects`. `objects_read`, `objects_unreadable`: of the store,
+    None where none was given. `batches_nowhere`: in objects whose names no file tells. `stateless`: there are batches,
+    and no file has the state that they are of.
+    """
+
+    store: str | None = None
+    logs: int = 0
+    batches: int = 0
+    objects: int = 0
+    objects_read: int = 0
+    objects_unreadable: int = 0
+    bytes_read: int = 0
+    batches_nowhere: int = 0
+    stateless: bool = False
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """What was covered.
 
     `members`: of the quorum, whose files were read. `voters`: how many the quorum has by the newest configuration in
     any file; null where none names any. Log offsets `from_offset` to before `to_offset`; null without any. `unseen`:
-    what was not looked at, a sentence each.
+    what was not looked at, a sentence each. `logs`: null where no member tells of partition logs.
     """
 
     members: list[str] = []
@@ -54,6 +73,7 @@ class Coverage(msgspec.Struct, frozen=True):
     from_offset: int | None = None
     to_offset: int | None = None
     unseen: list[str] = []
+    logs: LogsCovered | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,3 +20,9 @@ def from_blob(blob: Any) -> Any:
     """The record batch again."""
     with pa.ipc.open_stream(blob) as reader:
         return reader.read_next_batch()
+
+
+def record_batch(schema: Any, rows: Sequence[Sequence[Any]]) -> Any:
+    """Rows, of which there is one at least, as a record batch."""
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -183,14 +183,22 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
 }
 
 
-def record_rows(entry: LogEntry) -> Iterator[RecordRow | Problem]:
-    """The records of one entry, and what is wrong with them: an entry that cannot be decoded gives no row at all."""
-    if not entry.payload:
-        return
+def entry_records(entry: LogEntry) -> Sequence[Record] | Problem:
+    """The records of one entry."""
     try:
-        records = decode_batch(entry.payload)
+        return decode_batch(entry.payload) if entry.payload else ()
     except RecordError as error:
-        yield _problem(entry, str(error))
+        return _problem(entry, str(error))
+
+
+def record_rows(entry: LogEntry, records: Sequence[Record] | Problem | None = None) -> Iterator[RecordRow | Problem]:
+    """The records of one entry, and what is wrong with them: an entry that cannot be decoded gives no row at all.
+
+    records: those of `entry_records`, where somebody has asked for them already.
+    """
+    records = entry_records(entry) if records is None else records
+    if isinstance(records, Problem):
+        yield records
         return
     for number, record in enumerate(records):
         yield from _record(entry, number, record)

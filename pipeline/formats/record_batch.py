@@ -152,6 +152,11 @@ class Chunk(msgspec.Struct):
             yield BatchHeader(position, *fields, *found)
 
 
+def read_header(data: bytes, position: int = 0) -> BatchHeader:
+    """The header of the batch that begins at `position`, of which all HEADER_BYTES are there."""
+    return BatchHeader(position, *_HEADER.unpack_from(data, position))
+
+
 def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
     """The sequence of a batch's last record: 0 follows 2147483647; -1 (no sequence) stays -1."""
     return -1 if base_sequence < 0 else (base_sequence + last_offset_delta) & MAX_SEQUENCE

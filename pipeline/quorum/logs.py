@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import as_problem
-from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.log_records import RecordRow, entry_records, record_rows
 from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import (
     FIRST_INDEX,
@@ -23,6 +25,8 @@ from pidkeeper.pipeline.formats.write_ahead_log import (
 )
 from pidkeeper.pipeline.quorum.evidence import PROBLEMS
 from pidkeeper.pipeline.quorum.members import Files, Member, read_founding, read_owner
+from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay
+from pidkeeper.pipeline.quorum.partitions.saved import Copy, saved_logs
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ArchiveError, decode_header
 from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
@@ -37,6 +41,7 @@ _RECORD_KINDS: Final = {int: _LONG, str: _TEXT, bool: pa.bool_()}
 BATCH_ROWS: Final = 16_384
 _SNAPSHOT_MAGIC: Final = b"PIDSNAP1"
 _SNAPSHOT_CLUSTER: Final = slice(12, 76)
+_SNAPSHOT_BODY: Final = 100
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -107,7 +112,7 @@ TABLES: Final = {
 
 
 def read_member(member: Member) -> Iterator[Named]:
-    """Evidence by TABLES and PROBLEMS."""
+    """Evidence by TABLES and PROBLEMS, and by those of `partitions.tables`."""
     for files in (*member.logs, *member.snapshots, *member.archives):
         owner = read_owner(files.folder)
         if isinstance(owner, Problem):
@@ -124,11 +129,12 @@ def read_member(member: Member) -> Iterator[Named]:
 
 
 def _states(member: Member) -> Iterator[Named]:
+    view = itertools.count()
     for files in member.snapshots:
         for name in files.names:
-            yield from _snapshot(member, files, name)
+            yield from _snapshot(member, files, name, next(view))
     for files in member.logs:
-        yield from _log(member, files)
+        yield from _log(member, files, next(view))
 
 
 def _founding(member: Member) -> Iterator[Named]:
@@ -140,7 +146,7 @@ def _founding(member: Member) -> Iterator[Named]:
 # Logs.
 
 
-def _log(member: Member, files: Files) -> Iterator[Named]:
+def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
     known = None if member.owner is None else (member.owner.cluster_id, member.owner.directory_id)
     log = LogDirectory(list(files.names), lambda name: (files.folder / name).open(), known)
     survey = survey_log(log)
@@ -168,57 +174,75 @@ def _log(member: Member, files: Files) -> Iterator[Named]:
         ]
         yield from _batches("accepted", ACCEPTED, accepted)
     records: list[tuple[Any, ...]] = []
-    for item in _rows(survey, _saved(files.folder.parent / "snapshots")):
+    saved, image = _saved(files.folder.parent / "snapshots", survey.entries[0].index if survey.entries else 0)
+    first = survey.entries[0].index if survey.entries else None
+    replay = LogsReplay(image, member.member_id, view, whole=image is not None or first == FIRST_INDEX)
+    for item in _rows(survey, saved, replay, files):
         if isinstance(item, Problem):
             yield _problem(member, files, item)
             continue
         records.append((member.member_id, files.names[item.segment], *msgspec.structs.astuple(item)))
         if len(records) >= BATCH_ROWS:
             yield from _batches("records", RECORDS, records)
+            yield from replay.rows()
             records = []
     yield from _batches("records", RECORDS, records)
+    yield from replay.views()
 
 
-def _rows(survey: LogSurvey, saved: dict[int, int]) -> Iterator[RecordRow | Problem]:
+def _rows(survey: LogSurvey, saved: dict[int, int], replay: LogsReplay, files: Files) -> Iterator[RecordRow | Problem]:
     for item in read_entries(survey, saved):
-        if isinstance(item, LogEntry):
-            yield from record_rows(item)
-        else:
+        if not isinstance(item, LogEntry):
             yield item
+            continue
+        records = entry_records(item)
+        if isinstance(records, Problem):
+            replay.stop()
+        else:
+            replay.take(records, item.index, item.offset, files.names[item.segment], item.position)
+        yield from record_rows(item, records)
 
 
-def _saved(folder: Location) -> dict[int, int]:
-    """Index and next offset of every whole snapshot in a folder."""
+def _saved(folder: Location, first_index: int) -> tuple[dict[int, int], StateImage | None]:
+    """Index and next offset of every whole snapshot in a folder, and the oldest that a log from an index on follows."""
     found: dict[int, int] = {}
+    oldest: StateImage | None = None
     try:
         names = [name for name in folder.names() if name.endswith(".snap")]
     except OSError:
-        return found
+        return found, oldest
     for name in names:
         try:
             image = decode_snapshot((folder / name).read(MAX_SNAPSHOT_BYTES + 1), name, None)
         except (SnapshotError, OSError):
             continue
         found[image.index] = image.next_offset
-    return found
+        if image.index >= first_index - 1 and (oldest is None or image.index < oldest.index):
+            oldest = image
+    return found, oldest if first_index > FIRST_INDEX else None
 
 
 # Snapshots.
 
 
-def _snapshot(member: Member, files: Files, name: str) -> Iterator[Named]:
+def _snapshot(member: Member, files: Files, name: str, view: int) -> Iterator[Named]:
     cluster = None if member.owner is None else member.owner.cluster_id
     try:
-        row = _snapshot_row(files.folder, name, cluster)
+        state = _snapshot_state(files.folder, name, cluster)
     except FileNotFoundError:
         return  # A newer one made it superfluous since it was listed.
-    if isinstance(row, Problem):
-        yield _problem(member, files, row)
-    else:
-        yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
+    if isinstance(state, Problem):
+        yield _problem(member, files, state)
+        return
+    row, image = state
+    yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
+    try:
+        yield from saved_logs(image, Copy(member.member_id, files.names[name], view))
+    except ValueError as error:
+        yield _problem(member, files, Problem(name, MALFORMED, _SNAPSHOT_BODY, str(error)))
 
 
-def _snapshot_row(folder: Location, name: str, cluster: str | None) -> tuple[Any, ...] | Problem:
+def _snapshot_state(folder: Location, name: str, cluster: str | None) -> tuple[tuple[Any, ...], StateImage] | Problem:
     try:
         data = (folder / name).read(MAX_SNAPSHOT_BYTES + 1)
         image = decode_snapshot(data, name, cluster)
@@ -233,8 +257,8 @@ def _snapshot_row(folder: Location, name: str, cluster: str | None) -> tuple[Any
         return Problem(name, MISNAMED, 76, f"it holds the state at {image.index} of term {image.term}")
     row = (unpack_cluster_id(data[_SNAPSHOT_CLUSTER]), *_image_columns(image))
     if any(isinstance(value, int) and value not in _INT64 for value in row):
-        return Problem(name, MALFORMED, 100, "a number in it does not fit into 64 bits")
-    return row
+        return Problem(name, MALFORMED, _SNAPSHOT_BODY, "a number in it does not fit into 64 bits")
+    return row, image
 
 
 def _image_columns(image: StateImage) -> tuple[Any, ...]:
@@ -286,8 +310,7 @@ def _clusters(member: Member, files: Files) -> Iterator[Named]:
 
 def _batches(name: str, schema: Any, rows: list[tuple[Any, ...]]) -> Iterator[Named]:
     if rows:
-        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
-        yield name, pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield name, record_batch(schema, rows)
 
 
 def _problem(member: Member, files: Files, problem: Problem) -> Named:

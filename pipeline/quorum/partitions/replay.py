@@ -1,0 +1,289 @@
+"""Follows the partition logs through the records of one member's log, from a snapshot or from the beginning.
+
+What the quorum decided is checked against what stood before it: each batch begins where its log ends, and one of a
+transactional id has the id's pair and a partition of the transaction under way. The record that ends a transaction is
+its markers, in each log where something of it is (docs/decisions/0047).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS
+from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.logs import BatchCoordinates, BrokerStoreRecord, ObjectRecord, RemoveTopicRecord, TopicRecord
+from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionRecord,
+)
+from pidkeeper.snapshots.image import StateImage
+
+ONGOING: Final = 1
+COMMITTED: Final = 4
+IDLE: Final = frozenset((0, COMMITTED, 5))
+"""Kafka's numbers of a transaction's states: empty, committed, aborted are those in which none is under way."""
+NOT_OPEN: Final = -1
+ROWS: Final = 16_384
+"""So many rows of a table are handed on at once."""
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class _Transaction(msgspec.Struct):
+    """What is known of a transactional id; `joined`: topics and partitions of its transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    ongoing: bool
+    joined: set[tuple[str, int]]
+
+    def join(self, topics: Iterable[TopicPartitions]) -> None:
+        self.joined.update((topic.topic, number) for topic in topics for number in topic.partitions)
+
+
+class _Log(msgspec.Struct):
+    """A log up to `end`; `open`: the producers whose transactions have something in it."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    created_index: int
+    open: set[int]
+    removed_index: int | None = None
+
+
+class LogsReplay:
+    """One view of a member: `take` each record in its order, `rows` as they come, and `views` at the end.
+
+    `image`: the state from which on it is followed; None from the first record on. Records of entries that the image
+    has in it are coordinates alone, for they came before it.
+    """
+
+    def __init__(self, image: StateImage | None, member_id: int, view: int, *, whole: bool) -> None:
+        self._copy = member_id, view
+        self._whole = whole
+        self._after = 0 if image is None else image.index
+        self._reached = self._after
+        self._founding = None if image is None or image.founding is None else str(image.founding.founding_id)
+        self._store: str | None = None
+        self._topics: dict[str, TopicRecord] = {}
+        self._logs: dict[int, _Log] = {}
+        self._removed: list[tuple[int, _Log]] = []
+        self._transactions: dict[str, _Transaction] = {}
+        self._users: dict[int, str] = {}
+        self._found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        self._place: tuple[Any, ...] = ()
+        if image is not None:
+            self._begin(image)
+
+    def _begin(self, image: StateImage) -> None:
+        for transaction in image.transactions:
+            self._transacted(transaction)
+        if (logs := image.logs) is None:
+            return
+        self._store = None if logs.store_id is None else str(logs.store_id)
+        for topic in logs.topics:
+            self._create(topic, image.index)
+        for saved in logs.logs:
+            if (log := self._logs.get(saved.number)) is not None:
+                log.start, log.end = saved.start, saved.end
+        for row in logs.producers:
+            if row.entry.open_since != NOT_OPEN and row.log in self._logs:
+                self._logs[row.log].open.add(row.producer_id)
+
+    # Records.
+
+    def take(self, records: Iterable[Record], index: int, offset: int | None, file_id: int, at: int) -> None:
+        """The records of one entry. offset: of its first record in the quorum's log, None where it is not known."""
+        self._place = (self._copy[0], file_id, index, at)
+        if index <= self._after:
+            for number, record in enumerate(records):
+                if isinstance(record, ObjectRecord):
+                    self._coordinates(record, None if offset is None else offset + number, None)
+            return
+        for number, record in enumerate(records):
+            if (handle := _HANDLERS.get(type(record))) is not None:
+                handle(self, record, None if offset is None else offset + number)
+        self._reached = index
+
+    def stop(self) -> None:
+        """An entry cannot be read: what follows is not followed."""
+        self._whole = self._whole and self._reached > self._after
+        self._after = 1 << 63
+
+    def _object(self, record: ObjectRecord, offset: int | None) -> None:
+        if self._whole:
+            for batch in record.batches:
+                self._join(batch, record.timestamp_ms)
+        self._coordinates(record, offset, self._founding)
+
+    def _coordinates(self, record: ObjectRecord, offset: int | None, founding: str | None) -> None:
+        name = record.object
+        named = (founding, name.broker_id, name.broker_epoch, name.number, record.size)
+        self._found["coordinates"] += [
+            (
+                *self._place,
+                offset,
+                batch.log,
+                batch.base_offset,
+                batch.records,
+                *named,
+                batch.position,
+                batch.size,
+                batch.max_timestamp,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.transactional,
+                _time(record.timestamp_ms),
+            )
+            for batch in record.batches
+        ]
+
+    def _join(self, batch: BatchCoordinates, timestamp_ms: int) -> None:
+        log = self._logs.get(batch.log)
+        if log is None:
+            self._fault(
+                "log_offsets", batch, timestamp_ms, f"there is no log {batch.log}, of no topic is it a partition"
+            )
+            return
+        if batch.base_offset != log.end:
+            lost = "records were lost" if batch.base_offset > log.end else "offsets were given twice"
+            detail = f"a batch begins at offset {batch.base_offset}, and the log ended at {log.end}: {lost}"
+            # Where offsets begin to be wrong, as a snapshot shows it too.
+            wrong_from = msgspec.structs.replace(batch, base_offset=min(batch.base_offset, log.end))
+            self._fault("log_offsets", wrong_from, timestamp_ms, detail)
+        log.end = max(log.end, batch.base_offset + batch.records)
+        if (why := self._no_pair(batch, log)) is not None:
+            self._fault("transaction_pair", batch, timestamp_ms, why)
+        if batch.transactional:
+            log.open.add(batch.producer_id)
+
+    def _no_pair(self, batch: BatchCoordinates, log: _Log) -> str | None:
+        """Why this batch is not of the transaction that its producer had under way."""
+        pair = f"producer {batch.producer_id}, epoch {batch.producer_epoch}"
+        name = self._users.get(batch.producer_id)
+        transaction = None if name is None else self._transactions.get(name)
+        if transaction is None:
+            return f"a transactional batch of {pair}, which no transactional id has" if batch.transactional else None
+        if (transaction.producer_id, transaction.producer_epoch) != (batch.producer_id, batch.producer_epoch):
+            return (
+                f"a batch of {pair}, and its transactional id has producer {transaction.producer_id}, epoch "
+                f"{transaction.producer_epoch}: it was fenced"
+            )
+        if batch.transactional and not (transaction.ongoing and (log.topic, log.partition) in transaction.joined):
+            return f"a transactional batch of {pair}, whose transaction the partition had not joined"
+        return None
+
+    def _fault(self, check: str, batch: BatchCoordinates, timestamp_ms: int, detail: str) -> None:
+        row = (check, batch.log, batch.base_offset, batch.producer_id, _time(timestamp_ms), detail)
+        self._found["log_faults"].append((*self._place, *row))
+
+    # Topics and transactions.
+
+    def _topic(self, record: TopicRecord, _: int | None) -> None:
+        self._create(record, self._place[2])
+
+    def _create(self, topic: TopicRecord, index: int) -> None:
+        self._topics[topic.name] = topic
+        for partition, number in enumerate(topic.logs):
+            self._logs[number] = _Log(topic.name, partition, 0, 0, index, set())
+
+    def _remove(self, record: RemoveTopicRecord, _: int | None) -> None:
+        topic = next((one for one in self._topics.values() if one.topic_id == record.topic_id), None)
+        if topic is None:
+            return
+        del self._topics[topic.name]
+        for number in topic.logs:
+            log = self._logs.pop(number)
+            log.removed_index = self._place[2]
+            self._removed.append((number, log))
+
+    def _transact(self, record: TransactionRecord, _: int | None) -> None:
+        before = self._transactions.get(record.transactional_id)
+        if before is not None and before.ongoing and record.status in IDLE:
+            self._end(before, record)
+        self._transacted(record)
+
+    def _transacted(self, record: TransactionRecord) -> None:
+        known = _Transaction(record.producer_id, record.producer_epoch, record.status == ONGOING, set())
+        known.join(record.partitions)
+        self._transactions[record.transactional_id] = known
+        self._users[record.producer_id] = record.transactional_id
+
+    def _end(self, before: _Transaction, after: TransactionRecord) -> None:
+        """A marker in each log where something of the transaction is."""
+        epoch = after.producer_epoch if after.producer_id == before.producer_id else before.producer_epoch + 1
+        for name, partition in before.joined:
+            topic = self._topics.get(name)
+            log = None if topic is None or partition >= topic.partitions else self._logs[topic.first_log + partition]
+            if topic is None or log is None or before.producer_id not in log.open:
+                continue
+            log.open.discard(before.producer_id)
+            row = (before.producer_id, epoch, after.status == COMMITTED, _time(after.update_ms))
+            self._found["markers"].append((*self._place, topic.first_log + partition, log.end, *row))
+            log.end += 1
+
+    def _add(self, record: AddPartitionsRecord, _: int | None) -> None:
+        known = self._transactions.get(record.transactional_id)
+        if known is None:
+            known = _Transaction(record.producer_id, record.producer_epoch, True, set())
+            self._transactions[record.transactional_id] = known
+            self._users[record.producer_id] = record.transactional_id
+        known.ongoing = True
+        known.join(record.topics)
+
+    def _forget(self, record: ForgetTransactionRecord, _: int | None) -> None:
+        self._transactions.pop(record.transactional_id, None)
+
+    def _found_by(self, record: FoundingRecord | SuccessionRecord, _: int | None) -> None:
+        self._founding = str(record.founding_id)
+
+    def _pin(self, record: BrokerStoreRecord, _: int | None) -> None:
+        self._store = str(record.store_id)
+
+    # What came of it.
+
+    def rows(self, *, least: int = ROWS) -> Iterator[Named]:
+        """Evidence by `tables.TABLES` that has at least so many rows by now."""
+        for name, rows in self._found.items():
+            if len(rows) >= least:
+                yield name, record_batch(TABLES[name], rows)
+                rows.clear()
+
+    def views(self) -> Iterator[Named]:
+        """All that is left, and the logs of the view if it is known whole."""
+        if self._whole and (self._logs or self._removed or self._store is not None):
+            first = min(one.created_index for one in self._logs.values()) if self._logs else self._reached
+            yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, self._store)])
+            self._found["places"] = [
+                (*self._copy, number, one.topic, one.partition, one.start, one.created_index, one.removed_index)
+                for number, one in [*self._logs.items(), *self._removed]
+            ]
+        yield from self.rows(least=1)
+
+
+_HANDLERS: Final[dict[type[Any], Callable[[LogsReplay, Any, int | None], None]]] = {
+    ObjectRecord: LogsReplay._object,
+    TopicRecord: LogsReplay._topic,
+    RemoveTopicRecord: LogsReplay._remove,
+    TransactionRecord: LogsReplay._transact,
+    AddPartitionsRecord: LogsReplay._add,
+    ForgetTransactionRecord: LogsReplay._forget,
+    FoundingRecord: LogsReplay._found_by,
+    SuccessionRecord: LogsReplay._found_by,
+    BrokerStoreRecord: LogsReplay._pin,
+}
+
+
+def _time(ms: int) -> int | None:
+    """A foreign record may hold any number."""
+    return ms if ms in _INT64 else None

@@ -1,0 +1,90 @@
+"""What members' files tell of partition logs, as tables that come to the driver.
+
+A row has the log `index` of the entry that told it, or that of the snapshot: behind the committed ones it counts for
+nothing. `file_id` and `at` are the file and the byte that tell it, the byte null in a snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+_ID: Final = pa.int32()
+_LONG: Final = pa.int64()
+_TEXT: Final = pa.string()
+_COPY: Final = (("member_id", _ID), ("file_id", _ID), ("index", _LONG), ("at", _LONG))
+
+COORDINATES: Final = pa.schema(
+    [
+        *_COPY,
+        ("log_offset", _LONG),
+        ("log", _LONG),
+        ("base_offset", _LONG),
+        ("records", _LONG),
+        ("founding", _TEXT),
+        ("broker_id", _ID),
+        ("broker_epoch", _LONG),
+        ("number", _LONG),
+        ("object_size", _LONG),
+        ("position", _LONG),
+        ("size", _LONG),
+        ("max_timestamp", _LONG),
+        ("producer_id", _LONG),
+        ("producer_epoch", _ID),
+        ("base_sequence", _LONG),
+        ("transactional", pa.bool_()),
+        ("timestamp_ms", _LONG),
+    ]
+)
+"""A batch, and where it is in which object. Null in a snapshot, which does not keep them: `log_offset`, that of the
+record in the quorum's log, `timestamp_ms`, the leader's clock, and all of the producer. `founding` is null where no
+file tells which it was."""
+MARKERS: Final = pa.schema(
+    [
+        *_COPY,
+        ("log", _LONG),
+        ("base_offset", _LONG),
+        ("producer_id", _LONG),
+        ("producer_epoch", _ID),
+        ("committed", pa.bool_()),
+        ("timestamp_ms", _LONG),
+    ]
+)
+"""The end of a transaction in a log: a snapshot keeps it, and the record of the transaction's end makes it."""
+VIEWS: Final = pa.schema(
+    [("member_id", _ID), ("view", _ID), ("from_index", _LONG), ("to_index", _LONG), ("store_id", _TEXT)]
+)
+"""What is known whole: the state of a snapshot, or of a log that is followed from a snapshot or from its beginning."""
+PLACES: Final = pa.schema(
+    [
+        ("member_id", _ID),
+        ("view", _ID),
+        ("log", _LONG),
+        ("topic", _TEXT),
+        ("partition", _ID),
+        ("start", _LONG),
+        ("created_index", _LONG),
+        ("removed_index", _LONG),
+    ]
+)
+"""The logs of a view. `removed_index`: of the entry that deleted the topic, null for none."""
+LOG_FAULTS: Final = pa.schema(
+    [
+        *_COPY,
+        ("check", _TEXT),
+        ("log", _LONG),
+        ("base_offset", _LONG),
+        ("producer_id", _LONG),
+        ("timestamp_ms", _LONG),
+        ("detail", _TEXT),
+    ]
+)
+"""What does not follow within one view, by the check that finds it."""
+TABLES: Final[dict[str, Any]] = {
+    "coordinates": COORDINATES,
+    "markers": MARKERS,
+    "views": VIEWS,
+    "places": PLACES,
+    "log_faults": LOG_FAULTS,
+}
