@@ -199,7 +199,7 @@ def _limits(storm_blocks: int) -> Limits:
 
 
 def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
-    from pidkeeper.pipeline.verdict import covered_text
+    from pidkeeper.pipeline.verdict import covered_text, logs_text
 
     if output != TABLE:
         print_document(verdict, output)
@@ -213,12 +213,14 @@ def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
     facts: list[tuple[str, object]] = [
         ("Covered", covered_text(verdict.coverage)),
         ("IDs handed out", f"{verdict.ids:,} in {verdict.blocks:,} blocks to {verdict.brokers:,} brokers"),
-        ("Batches of Kafka", f"{verdict.batches:,}"),
+        ("Batches in logs", f"{verdict.batches:,}"),
         ("Files read", f"{verdict.files_read:,}, of which {verdict.files_bad:,} malformed"),
         ("Seconds", f"{verdict.wall_seconds:.1f}"),
         ("Report", str(out / "report.html")),
         ("Verdict", verdict.verdict if not verdict.violations else f"{verdict.violations:,} violations"),
     ]
+    if verdict.coverage.logs is not None:
+        facts.insert(3, ("Partition logs", logs_text(verdict.coverage.logs)))
     print_facts(facts)
 
 

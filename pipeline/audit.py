@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pidkeeper.pipeline.engine.duck import connect, has_rows, make_tables
+from pidkeeper.pipeline.engine.duck import connect, has_rows
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.evidence import seen_of
 from pidkeeper.pipeline.files.location import Location
@@ -28,8 +28,9 @@ from pidkeeper.pipeline.ledger import (
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.listing import list_inputs, name_inputs
 from pidkeeper.pipeline.partition_logs import conclude as partition_logs
-from pidkeeper.pipeline.partition_logs import objects
-from pidkeeper.pipeline.partition_logs.auditing import AuditedLogs, audit_logs, missing_objects
+from pidkeeper.pipeline.partition_logs.auditing import AuditedLogs, audit_logs
+from pidkeeper.pipeline.partition_logs.reading import missing_objects
+from pidkeeper.pipeline.partition_logs.store import ListedStore
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
 from pidkeeper.pipeline.quorum.loading import add, load
@@ -59,6 +60,8 @@ select (select count(*) from gone)
 """Segments of logs that went away, and archive files that were found where a listed one had been."""
 
 REPORT: Final = "report.html"
+OBJECTS: Final = "objects"
+"""Of the evidence, by `partition_logs.reading.KNOWN`."""
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
@@ -74,7 +77,7 @@ class AuditOptions(msgspec.Struct, frozen=True):
 class Outcome(NamedTuple):
     """What an audit found, before anything of it counts. `tables` and `evidence` are Arrow tables by name.
 
-    bytes_new: of archives and segments that the ledger did not have.
+    bytes_new: of archives, segments and objects that the ledger did not have.
     """
 
     run: Run
@@ -142,8 +145,9 @@ def _look(
         if options.fail:
             _fail_if_bad(con)
         cluster = _same_cluster(con, options.out, last)
-        logs_seen = _partition_logs(con, engine, options, say)
-        if not last_time and (missing := missing_objects(con) - missed):
+        known = None if options.anew else _known_objects(ledger, last)
+        logs_seen = _partition_logs(con, engine, inputs.store, known, say)
+        if logs_seen is not None and not last_time and (missing := missing_objects(con) - missed):
             raise _ListedTooEarlyError(missing)
         say("concluding")
         shards = _shards(con, inputs.plan, run)
@@ -162,6 +166,10 @@ def _look(
         verdict = sum_up(con, seen)
         written = {name: tables.table(con, name) for name in tables.WRITTEN}
         found = segments_found | {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
+        bytes_new = inputs.bytes_new
+        if logs_seen is not None:
+            found[OBJECTS] = logs_seen.known
+            bytes_new += logs_seen.new_bytes
     verdict = msgspec.structs.replace(verdict, wall_seconds=round(time.monotonic() - started, 2))
     return Outcome(
         run,
@@ -174,7 +182,7 @@ def _look(
         blocks,
         cluster,
         segments_known,
-        inputs.bytes_new,
+        bytes_new,
     )
 
 
@@ -281,14 +289,25 @@ def _segments(
     return remember(con, run.name, listed.files, listed.numbered, listed.recalled, listed.plan.buckets)
 
 
-def _partition_logs(con: Any, engine: Engine, options: AuditOptions, say: Callable[[str], None]) -> AuditedLogs | None:
+def _partition_logs(
+    con: Any, engine: Engine, store: ListedStore | None, known: Any | None, say: Callable[[str], None]
+) -> AuditedLogs | None:
     """What the members tell of partition logs, beside the store; None where they tell of none."""
-    make_tables(con, objects.TABLES)
     if not has_rows(con, "views", "coordinates"):
         return None
-    say("reading the store" if options.paths.store else "following partition logs")
+    say("following partition logs" if store is None else "reading the store")
     foreign = [one.member_id for one in identity.foreign_members(identity.known_of(con))]
-    return audit_logs(con, engine, options.paths.store, foreign)
+    return audit_logs(con, engine, store, known, foreign)
+
+
+def _known_objects(ledger: Ledger, last: Commit | None) -> Any | None:
+    """What the newest audit found in the store."""
+    if last is None:
+        return None
+    try:
+        return read_parquet(ledger.place / RUNS / last.run / f"{EVIDENCE_PREFIX}{OBJECTS}.parquet")
+    except FileNotFoundError:
+        return None
 
 
 def _conclude(

@@ -71,8 +71,13 @@ def _unseen_of_logs(logs: LogsCovered) -> Iterator[str]:
         yield f"{logs.batches_nowhere:,} batches are in objects whose names no file tells"
     if logs.batches and logs.store is None:
         yield f"no store was given: {logs.batches:,} batches in {logs.objects:,} objects were not looked at"
-    elif logs.objects_unreadable:
+    if logs.objects_unreadable:
         yield f"{logs.objects_unreadable:,} of {logs.objects:,} objects of the store could not be read"
+    if logs.objects_gone:
+        yield (
+            f"{logs.objects_gone:,} of {logs.objects:,} objects are not in the store, which is newer than the members' "
+            "files: they may have been deleted by right since"
+        )
 
 
 def _unseen_of_quorum(seen: Seen) -> list[str]:

@@ -13,6 +13,7 @@ from pidkeeper.pipeline.formats.archive import file_name, within
 from pidkeeper.pipeline.gathering import AuditPlan, cost
 from pidkeeper.pipeline.ledger import Commit, Registry, Run
 from pidkeeper.pipeline.limits import Limits
+from pidkeeper.pipeline.partition_logs.store import ListedStore, list_store
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum.gathering import QuorumPlan
 from pidkeeper.pipeline.quorum.loading import load
@@ -28,6 +29,7 @@ class Inputs(NamedTuple):
     segments: ListedSegments | None
     plan: AuditPlan
     bytes_new: int
+    store: ListedStore | None
 
 
 def list_inputs(
@@ -36,6 +38,8 @@ def list_inputs(
     """Everything at the paths, and what of it is read; `out`, `last`, `run`: the ledger. Raises LoadingError."""
     first_new = registry.next_file
     try:
+        # Before the members' files: what is in it by then, these tell of.
+        store = None if paths.store is None else list_store(paths.store)
         members = list_members(paths, registry) if paths.data else Members([], [])
         before = None if last is None or anew else last.segments
         segments = list_and_plan(paths.segments, registry.next_file, out, run.name, before) if paths.segments else None
@@ -47,7 +51,7 @@ def list_inputs(
     quorum = QuorumPlan(members.members, sizes, stamps, out, run.name, shards, anew=anew, limits=limits)
     new, price = _measured(members.files, segments, 0 if anew else first_new)
     plan = AuditPlan(quorum if paths.data else None, None if segments is None else segments.plan, price)
-    return Inputs(members, segments, plan, new)
+    return Inputs(members, segments, plan, new, store)
 
 
 def _measured(files: Sequence[MemberFile], segments: ListedSegments | None, first_new: int) -> tuple[int, int]:

@@ -44,9 +44,10 @@ class Watermark(msgspec.Struct, frozen=True):
 class LogsCovered(msgspec.Struct, frozen=True):
     """What was covered of partition logs, of which the quorum has the order and a store the bytes.
 
-    `batches`: those that some log has now, in so many `objects`. `objects_read`, `objects_unreadable`: of the store,
-    None where none was given. `batches_nowhere`: in objects whose names no file tells. `stateless`: there are batches,
-    and no file has the state that they are of.
+    `batches`: those that some log has now, in so many `objects`. `objects_read`: by this audit or an earlier one into
+    the same ledger; `objects_unreadable`: that are there and could not be read; `objects_gone`: that are not there,
+    while the store is newer than the members' files. `batches_nowhere`: in objects whose names no file tells.
+    `stateless`: there are batches, and no file has the state that they are of.
     """
 
     store: str | None = None
@@ -55,6 +56,7 @@ class LogsCovered(msgspec.Struct, frozen=True):
     objects: int = 0
     objects_read: int = 0
     objects_unreadable: int = 0
+    objects_gone: int = 0
     bytes_read: int = 0
     batches_nowhere: int = 0
     stateless: bool = False
@@ -116,6 +118,12 @@ def covered_text(coverage: Coverage) -> str:
     if coverage.from_offset is None or coverage.to_offset is None:
         return f"{word} {names}{of}, no log offset"
     return f"{word} {names}{of}, log offsets {coverage.from_offset:,} to {coverage.to_offset - 1:,}"
+
+
+def logs_text(logs: LogsCovered) -> str:
+    """For the eye: what of partition logs was looked at."""
+    batches = f"{logs.batches:,} batches in {logs.objects:,} objects"
+    return f"{batches}, no store" if logs.store is None else f"{batches}, of which {logs.objects_read:,} were read"
 
 
 def write_verdict(place: Location, verdict: Verdict) -> None:

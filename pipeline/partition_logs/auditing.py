@@ -1,24 +1,21 @@
 """The partition logs of an audit: one history, the objects that it names, and what producers wrote.
 
-The rows are those of the logs' tails, which the quorum bounds (200,000 of all logs), and come to the driver. Objects
-are read by tasks of about the same size each. What producers wrote is judged by the checks of Kafka's segments, with
-each log as a segment of one part: offsets whose producer nobody tells count as missing there.
+The rows are those of the logs' tails, which the quorum bounds (200,000 of all logs), and come to the driver. What
+producers wrote is judged by the checks of Kafka's segments, with each log as a segment of one part: offsets whose
+producer nobody tells count as missing there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from pidkeeper.pipeline.engine.engine import Engine, Named
-from pidkeeper.pipeline.engine.local import LocalEngine
-from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.partition_logs import reading
 from pidkeeper.pipeline.partition_logs.history import make_history
-from pidkeeper.pipeline.partition_logs.objects import NamedBatch, NamedObject, read_objects, share_objects
-from pidkeeper.pipeline.partition_logs.store import Store, open_store
+from pidkeeper.pipeline.partition_logs.store import ListedStore, Store, compare
 from pidkeeper.pipeline.quorum.blocks import runs_of
 from pidkeeper.pipeline.quorum.loading import add
 from pidkeeper.pipeline.segments import tables as segments
@@ -26,20 +23,15 @@ from pidkeeper.pipeline.segments.allocation import Allocated
 from pidkeeper.pipeline.segments.judge import JudgeSettings, judge_producers
 from pidkeeper.pipeline.verdict import LogsCovered
 
-NAMED_SQL: Final = """
-select object, object_size, row_id, position, size, records, max_timestamp,
-    producer.id, producer.epoch, producer.sequence, transactional
-from log_batches where object is not null order by row_id
-"""
 AUDITED_SQL: Final = """
 create temp table audited_batches as
-select b.* exclude (producer, transactional, timestamp_ms), coalesce(producer.id, f.producer_id) as producer_id,
-    coalesce(producer.epoch, f.producer_epoch) as producer_epoch,
-    coalesce(producer.sequence, f.base_sequence) as base_sequence,
-    coalesce(b.transactional, f.transactional) as transactional,
+select b.* exclude (producer, transactional, timestamp_ms), coalesce(producer.id, found_id) as producer_id,
+    coalesce(producer.epoch, found_epoch) as producer_epoch,
+    coalesce(producer.sequence, found_sequence) as base_sequence,
+    coalesce(transactional, found_transactional) as transactional,
     coalesce(timestamp_ms, case when is_time(max_timestamp) then max_timestamp end) as timestamp_ms,
-    timestamp_ms is not null as broker_clock, f.fault
-from log_batches b left join found_batches f using (row_id)
+    timestamp_ms is not null as broker_clock
+from log_batches b left join found_batches f using (object, position, size)
 """
 FIRST_SQL: Final = """
 create temp table first_numbers as
@@ -104,63 +96,53 @@ select (f.file_id + log_number)::integer as file_id, (f.partition_id + log_numbe
 from audited_batches, first_numbers f group by all
 """
 ALLOCATED_SQL: Final = "select first_id, last_id from id_runs union all select first_id, last_id from adrift"
+NEW_BYTES_SQL: Final = """
+select coalesce(sum(bytes), 0)::bigint from objects_seen where object not in (
+    select object from known_batches join stored using (object, stamp))
+"""
 COVERED_SQL: Final = """
 select (select count(*) from partition_logs) as logs, (select count(*) from log_batches) as batches,
     (select count(distinct object) from log_batches) as objects,
     (select count(*) from objects_seen where state = 'read') as objects_read,
     (select coalesce(sum(bytes), 0)::bigint from objects_seen) as bytes_read,
     (select count(*) from objects_seen where state = 'unreadable') as objects_unreadable,
+    (select count(*) from objects_seen, stored_ahead where state = 'missing' and ahead) as objects_gone,
     (select count(*) from log_batches where object is null) as batches_nowhere,
     (select count(*) from partition_logs) = 0 and exists (from coordinates) and not exists (from views) as stateless
 """
 
 
 class AuditedLogs(NamedTuple):
-    """What was covered, and beside which store."""
+    """What was covered, and beside which store. known: for the next audit, see `reading.KNOWN`; new_bytes: read now."""
 
     covered: LogsCovered
     store: Store | None
+    known: Any
+    new_bytes: int
 
 
-def audit_logs(con: Any, engine: Engine, store_path: str | None, foreign: list[int]) -> AuditedLogs:
-    """Look at everything that members tell of partition logs, and at the store if there is one. Raises OSError.
+def audit_logs(
+    con: Any, engine: Engine, listed: ListedStore | None, known: Any | None, foreign: list[int]
+) -> AuditedLogs:
+    """Look at everything that members tell of partition logs, and at the store if there is one.
 
-    Evidence goes into the tables of `partition_logs.objects` and `segments.tables`; `conclude` makes findings of it.
+    Evidence goes into the tables of `reading` and of `segments.tables`; `conclude` makes findings of it.
     """
     make_history(con, foreign)
-    store = None if store_path is None else open_store(store_path, con, foreign)
-    if store is not None and store.readable:
-        add(con, _read(con, engine, store.place))
+    reading.make_reading(con)
+    store = None if listed is None else compare(listed, con, foreign)
+    if listed is not None and store is not None and store.readable:
+        add(con, [("stored", batch) for batch in listed.objects.to_batches()])
+        reading.read_store(con, engine, store.place, known)
+    reading.judge_store(con)
     for query in (AUDITED_SQL, FIRST_SQL, FILES_SQL, EVENTS_SQL, PARTS_SQL):
         con.execute(query)
     con.execute("insert into segment_parts by name from log_parts")
     con.execute(f"insert into segment_days by name {DAYS_SQL}")
     add(con, (named for named in _judge(con) if named[0] in segments.EVIDENCE))
-    return AuditedLogs(LogsCovered(store=None if store is None else str(store.place), **_facts(con)), store)
-
-
-def missing_objects(con: Any) -> frozenset[str]:
-    """The names of objects that were not in the store."""
-    return frozenset(name for (name,) in con.sql("select object from objects_seen where state = 'missing'").fetchall())
-
-
-def _read(con: Any, engine: Engine, store: Location) -> Iterator[Named]:
-    tasks = share_objects(store, _objects(con))
-    cost = sum(one.cost for task in tasks for one in task.objects)
-    return (LocalEngine() if cost <= engine.alone_bytes else engine).map(read_objects, tasks)
-
-
-def _objects(con: Any) -> Iterator[NamedObject]:
-    found = con.execute(NAMED_SQL)
-    rows = iter(found.fetchone, None)
-    for (name, size), batches in groupby(rows, key=lambda row: row[:2]):
-        yield NamedObject(name, size, [_batch(row) for row in batches])
-
-
-def _batch(row: tuple[Any, ...]) -> NamedBatch:
-    _, _, row_id, position, size, records, latest, producer_id, epoch, sequence, transactional = row
-    producer = None if producer_id is None else (producer_id, epoch, sequence)
-    return NamedBatch(row_id, position, size, records, latest, producer, transactional)
+    ((new_bytes,),) = con.sql(NEW_BYTES_SQL).fetchall()
+    covered = LogsCovered(store=None if store is None else str(store.place), **_facts(con))
+    return AuditedLogs(covered, store, reading.remembered(con), new_bytes)
 
 
 def _judge(con: Any) -> Iterator[Named]:

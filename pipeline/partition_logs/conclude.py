@@ -103,19 +103,20 @@ from wrong w join partition_logs l using (log)
 """
 OBJECTS_SQL: Final = """
 create temp table object_findings as
-with lost as (
-    select row_id, format('{} is not in the store: {} batches of {} logs are lost', object, count(*) over same,
-            count(distinct b.log) over same) as detail, row_number() over (partition by object order by row_id) as nth
-    from objects_seen o join log_batches b using (object) where state = 'missing'
+with of_objects as (
+    select row_id, o.*, count(*) over same as batches, count(distinct log) over same as logs, object_size,
+        row_number() over (partition by object order by row_id) as nth
+    from objects_seen o join log_batches using (object)
     window same as (partition by object)
 ),
 wrong as (
-    select row_id, detail from lost where nth = 1
+    select row_id, format('{} is not in the store: {} batches of {} logs are lost', object, batches, logs) as detail
+    from of_objects, stored_ahead where nth = 1 and state = 'missing' and not ahead
     union all
-    select row_id, detail from objects_seen o join log_batches b using (object)
-    where state = 'read' and detail is not null qualify row_number() over (partition by object order by row_id) = 1
+    select row_id, format('the object has {} bytes, and was committed with {}', bytes, object_size)
+    from of_objects where nth = 1 and state = 'read' and bytes <> object_size
     union all
-    select row_id, 'its object has something else there: ' || fault from found_batches where fault is not null
+    select row_id, 'its object has something else there: ' || fault from object_faults where fault is not null
 )
 select *, row_number() over (order by row_id, detail) as rank from wrong
 """

@@ -19,12 +19,12 @@ select member_id, max("index") as "index" from (
 LOGS_SQL: Final = """
 create temp table partition_logs as
 with newest as (
-    select member_id, view, least(to_index, r."index") as "index", store_id
+    select member_id, view, least(to_index, r."index") as "index", followed
     from views join reached r using (member_id)
-    order by "index" desc, from_index, member_id, view limit 1
+    order by "index" desc, followed desc, from_index, member_id, view limit 1
 )
 select row_number() over (order by topic, "partition", log)::integer - 1 as number, log, topic, "partition", start,
-    newest."index" as known_to
+    followed
 from places join newest using (member_id, view)
 where created_index <= newest."index" and coalesce(removed_index > newest."index", true)
 """

@@ -1,13 +1,14 @@
-"""Looks at the batches that objects of the store have where the quorum says so. A kernel.
+"""Looks at the record batches that objects of the store have at given places. A kernel.
 
 An object is read once, from the first to the last of its batches that some log has. What else it holds was refused, or
-is of logs that are no more.
+is of logs that are no more. What the quorum says of a batch is not looked at here: so what was found stays true for as
+long as the object is the same.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Final
 
@@ -39,43 +40,41 @@ OBJECT_COST: Final = 64 << 10
 _LONG: Final = pa.int64()
 FOUND: Final = pa.schema(
     [
-        ("row_id", pa.int32()),
-        ("producer_id", _LONG),
-        ("producer_epoch", pa.int32()),
-        ("base_sequence", _LONG),
-        ("transactional", pa.bool_()),
-        ("fault", pa.string()),
+        ("object", pa.string()),
+        ("position", _LONG),
+        ("size", _LONG),
+        ("damage", pa.string()),
+        ("found_records", _LONG),
+        ("found_offsets", _LONG),
+        ("found_latest", _LONG),
+        ("found_id", _LONG),
+        ("found_epoch", pa.int32()),
+        ("found_sequence", _LONG),
+        ("found_transactional", pa.bool_()),
+        ("found_control", pa.bool_()),
     ]
 )
-"""A batch of which the object was read: what its header says, or what is wrong with it."""
+"""What the header of a batch says; or, in `damage`, why no batch of that size is there. Without an ID all three of the
+producer are -1, for some clients write a sequence then."""
 OBJECTS: Final = pa.schema([("object", pa.string()), ("state", pa.string()), ("bytes", _LONG), ("detail", pa.string())])
-"""`state`: read, missing, or unreadable, with the reason in `detail`."""
-TABLES: Final = {"found_batches": FOUND, "objects_seen": OBJECTS}
-
-
-class NamedBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch as the quorum knows it. `producer`: id, epoch and base sequence; None where no file tells."""
-
-    row_id: int
-    position: int
-    size: int
-    records: int
-    max_timestamp: int
-    producer: tuple[int, int, int] | None
-    transactional: bool | None
+"""`state`: read, missing, or unreadable, with the reason in `detail`. `bytes`: of the whole object."""
 
 
 class NamedObject(msgspec.Struct, frozen=True, array_like=True):
-    """An object by its name in the store, with its batches in their order. `size`: None where no file tells."""
+    """An object by its name in the store, and its batches in their order: the position and the size of each."""
 
     name: str
-    size: int | None
-    batches: list[NamedBatch]
+    batches: list[tuple[int, int]]
 
     @property
     def cost(self) -> int:
         """What it takes to read."""
-        return OBJECT_COST + self.batches[-1].position + self.batches[-1].size - self.batches[0].position
+        return OBJECT_COST + self.end - self.batches[0][0]
+
+    @property
+    def end(self) -> int:
+        """Behind its last batch."""
+        return max(position + size for position, size in self.batches)
 
 
 class ObjectsTask(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ class ObjectsTask(msgspec.Struct, frozen=True):
     objects: list[NamedObject]
 
 
-def share_objects(store: Location, objects: Iterator[NamedObject]) -> list[ObjectsTask]:
+def share_objects(store: Location, objects: Iterable[NamedObject]) -> list[ObjectsTask]:
     """Tasks of about TASK_BYTES each, whoever wrote the objects and whichever logs they are of."""
     tasks: list[ObjectsTask] = []
     room = 0
@@ -99,16 +98,17 @@ def share_objects(store: Location, objects: Iterator[NamedObject]) -> list[Objec
 
 
 def read_objects(task: ObjectsTask) -> Iterator[Named]:
-    """Evidence by TABLES."""
+    """Evidence: `found_batches` by FOUND, `objects_seen` by OBJECTS."""
     found: list[tuple[Any, ...]] = []
     seen: list[tuple[Any, ...]] = []
     with ThreadPoolExecutor(READERS, "objects") as threads:
         for state, rows in threads.map(lambda one: _look(task.store, one), task.objects):
             seen.append(state)
             found += rows
-    for name, rows in (("objects_seen", seen), ("found_batches", found)):
-        if rows:
-            yield name, record_batch(TABLES[name], rows)
+    if seen:
+        yield "objects_seen", record_batch(OBJECTS, seen)
+    if found:
+        yield "found_batches", record_batch(FOUND, found)
 
 
 def _look(store: Location, named: NamedObject) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
@@ -116,16 +116,17 @@ def _look(store: Location, named: NamedObject) -> tuple[tuple[Any, ...], list[tu
     try:
         with (store / named.name).open() as file:
             size = file.seek(0, os.SEEK_END)
-            start = named.batches[0].position
-            data = _read(file, start, min(max(one.position + one.size for one in named.batches), size))
+            start = named.batches[0][0]
+            data = _read(file, start, min(named.end, size))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return (named.name, "missing", 0, None), []
+        return (named.name, "missing", None, None), []
     except (OSError, EOFError) as error:
-        return (named.name, "unreadable", 0, str(error)), []
-    detail = None if named.size in {None, size} else f"it has {size} bytes, and was committed with {named.size}"
-    return (named.name, "read", size, detail), [
-        _judge(one, data[one.position - start :][: one.size]) for one in named.batches
+        return (named.name, "unreadable", None, str(error)), []
+    rows = [
+        (named.name, position, length, *_describe(data[position - start : position - start + length], length))
+        for position, length in named.batches
     ]
+    return (named.name, "read", size, None), rows
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
@@ -142,49 +143,26 @@ def _read(file: BinaryIO, start: int, end: int) -> bytes:
     return b"".join(pieces)
 
 
-def _judge(named: NamedBatch, data: bytes) -> tuple[Any, ...]:
-    """A row of FOUND. Of a batch whose bytes are not the ones that were written, the header says nothing."""
-    fault = _damage(named, data)
-    if fault is not None:
-        return named.row_id, None, None, None, None, fault
+def _describe(data: bytes, size: int) -> tuple[Any, ...]:
+    """The columns of FOUND from `damage` on. Of bytes that are not the ones that were written nothing is believed."""
+    if (damage := _damage(data, size)) is not None:
+        return (damage, *(None,) * 8)
     header = read_header(data)
-    wrong = "; ".join(_differences(named, header)) or None
     producer = (
         (header.producer_id, header.producer_epoch, header.base_sequence) if header.producer_id >= 0 else (-1,) * 3
     )
-    return named.row_id, *producer, bool(header.attributes & TRANSACTIONAL), wrong
+    counts = header.record_count, header.last_offset_delta + 1, header.max_timestamp
+    return (None, *counts, *producer, bool(header.attributes & TRANSACTIONAL), bool(header.attributes & CONTROL))
 
 
-def _damage(named: NamedBatch, data: bytes) -> str | None:
-    if len(data) < named.size:
-        return f"{len(data)} bytes are there of {named.size}"
-    if named.size < HEADER_BYTES:
-        return f"{named.size} bytes are no record batch"
-    header = read_header(data)
-    if header.magic != MAGIC or PREFIX_BYTES + header.batch_length != named.size:
-        return f"no batch of {named.size} bytes is there: magic {header.magic}, length {header.batch_length}"
+def _damage(data: bytes, size: int) -> str | None:
+    if len(data) < size:
+        return f"{len(data)} bytes are there of {size}"
+    if size < HEADER_BYTES:
+        return f"{size} bytes are no record batch"
+    header: BatchHeader = read_header(data)
+    if header.magic != MAGIC or PREFIX_BYTES + header.batch_length != size:
+        return f"no batch of {size} bytes is there: magic {header.magic}, length {header.batch_length}"
     if (found := crc32c(data[AFTER_CRC:])) != header.crc:
         return f"the CRC-32C of its bytes is {found:#010x}, its header says {header.crc:#010x}"
     return None
-
-
-def _differences(named: NamedBatch, header: BatchHeader) -> Iterator[str]:
-    """In what a whole batch is another one than was committed."""
-    pairs: Sequence[tuple[str, object, object]] = [
-        ("records", header.record_count, named.records),
-        ("offsets", header.last_offset_delta + 1, named.records),
-        ("latest timestamp", header.max_timestamp, named.max_timestamp),
-        ("transactional", bool(header.attributes & TRANSACTIONAL), named.transactional),
-        ("control", bool(header.attributes & CONTROL), False),
-    ]
-    yield from (f"{name} {found}, not {due}" for name, found, due in pairs if due is not None and found != due)
-    if named.producer is None:
-        return
-    if (producer := _producer(header)) != named.producer:
-        yield "producer {}, epoch {}, sequence {}, not {}, {}, {}".format(*producer, *named.producer)
-
-
-def _producer(header: BatchHeader) -> tuple[int, int, int]:
-    """Id, epoch and base sequence; some clients write a sequence where they have no id."""
-    found = (header.producer_id, header.producer_epoch, header.base_sequence)
-    return found if header.producer_id >= 0 else (-1, -1, -1)

@@ -1,4 +1,4 @@
-"""The object store that an audit is given: a directory here or elsewhere, and whose it is."""
+"""The object store that an audit is given: whose it is, and what is in it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import uuid
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from pidkeeper.pipeline.files.location import Location, locate
 
@@ -14,6 +15,9 @@ MAX_BYTES: Final = 4096
 """Of that file, which has a uuid and a number."""
 FORMAT: Final = 1
 """Of the store's names, as this audit knows them."""
+FOLDER: Final = "wal"
+"""Where objects of batches are: `wal/<founding>/<broker id>/<broker epoch>/<number>`."""
+STORED: Final = pa.schema([("object", pa.string()), ("stored_size", pa.int64()), ("stamp", pa.string())])
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -21,8 +25,40 @@ class _Identity(msgspec.Struct, frozen=True):
     store_id: uuid.UUID
 
 
+class ListedStore(NamedTuple):
+    """A store as it was before members' files were read. `store_id`: None with a reason in `problem`.
+
+    objects: a table of STORED.
+    """
+
+    place: Location
+    store_id: str | None
+    problem: str | None
+    objects: Any
+
+
+def list_store(path: str) -> ListedStore:
+    """The store at a path or a URI. Raises OSError, also for a format that this audit does not know."""
+    place = locate(path)
+    try:
+        listed = [(f"{FOLDER}/{one.name}", one.size, one.stamp) for one in (place / FOLDER).below()]
+    except (FileNotFoundError, NotADirectoryError):
+        listed = []
+    columns = zip(*listed, strict=True) if listed else ([], [], [])
+    objects = pa.table([pa.array(column, field.type) for column, field in zip(columns, STORED, strict=True)], STORED)
+    try:
+        found = msgspec.json.decode((place / NAME).read(MAX_BYTES), type=_Identity)
+    except (FileNotFoundError, NotADirectoryError):
+        return ListedStore(place, None, f"{place / NAME} is missing, which says whose the store is", objects)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return ListedStore(place, None, f"{place / NAME} is no identity of a store: {error}", objects)
+    if found.format != FORMAT:
+        raise OSError(f"{place} has format {found.format}, and this audit knows {FORMAT} alone")
+    return ListedStore(place, str(found.store_id), None, objects)
+
+
 class Store(NamedTuple):
-    """Where it is, and what is wrong with it as a whole, by the check that says so. `readable`: its objects count."""
+    """A store beside the members. `check`, `detail`: what is wrong with all of it; `readable`: its objects count."""
 
     place: Location
     check: str | None = None
@@ -30,22 +66,15 @@ class Store(NamedTuple):
     readable: bool = True
 
 
-def open_store(path: str, con: Any, foreign: list[int]) -> Store:
-    """The store at a path or a URI, compared with the one that members' files name. Raises OSError."""
-    place = locate(path)
-    rows = con.execute(
+def compare(listed: ListedStore, con: Any, foreign: list[int]) -> Store:
+    """Whether it is the one that the members' files name."""
+    named = con.execute(
         "select mode(store_id) from views where store_id is not null and not list_contains(?, member_id)", [foreign]
     ).fetchall()
-    due = rows[0][0]
-    try:
-        found = msgspec.json.decode((place / NAME).read(MAX_BYTES), type=_Identity)
-    except FileNotFoundError:
-        return Store(place, "objects" if due else None, f"{place / NAME} is missing, which says whose the store is")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Store(place, "objects", f"{place / NAME} is no identity of a store: {error}")
-    if found.format != FORMAT:
-        raise OSError(f"{place} has format {found.format}, and this audit knows {FORMAT} alone")
-    if due is not None and str(found.store_id) != due:
-        detail = f"{place} is store {found.store_id}, and the cluster's is {due}: its objects were left out"
-        return Store(place, "identity", detail, readable=False)
-    return Store(place)
+    ((due,),) = named
+    if listed.problem is not None:
+        return Store(listed.place, "objects", listed.problem)
+    if due is not None and listed.store_id != due:
+        detail = f"{listed.place} is store {listed.store_id}, and the cluster's is {due}: its objects were left out"
+        return Store(listed.place, "identity", detail, readable=False)
+    return Store(listed.place)

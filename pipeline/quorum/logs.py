@@ -39,6 +39,8 @@ _TEXT: Final = pa.string()
 _RECORD_KINDS: Final = {int: _LONG, str: _TEXT, bool: pa.bool_()}
 
 BATCH_ROWS: Final = 16_384
+FOLLOWED_SNAPSHOTS: Final = 2
+"""So many of a member tell of partition logs, the newest: as many as it keeps. Copies that were shipped may be many."""
 _SNAPSHOT_MAGIC: Final = b"PIDSNAP1"
 _SNAPSHOT_CLUSTER: Final = slice(12, 76)
 _SNAPSHOT_BODY: Final = 100
@@ -130,9 +132,10 @@ def read_member(member: Member) -> Iterator[Named]:
 
 def _states(member: Member) -> Iterator[Named]:
     view = itertools.count()
+    newest = sorted({name for files in member.snapshots for name in files.names})[-FOLLOWED_SNAPSHOTS:]
     for files in member.snapshots:
         for name in files.names:
-            yield from _snapshot(member, files, name, next(view))
+            yield from _snapshot(member, files, name, next(view) if name in newest else None)
     for files in member.logs:
         yield from _log(member, files, next(view))
 
@@ -225,7 +228,7 @@ def _saved(folder: Location, first_index: int) -> tuple[dict[int, int], StateIma
 # Snapshots.
 
 
-def _snapshot(member: Member, files: Files, name: str, view: int) -> Iterator[Named]:
+def _snapshot(member: Member, files: Files, name: str, view: int | None) -> Iterator[Named]:
     cluster = None if member.owner is None else member.owner.cluster_id
     try:
         state = _snapshot_state(files.folder, name, cluster)
@@ -236,6 +239,8 @@ def _snapshot(member: Member, files: Files, name: str, view: int) -> Iterator[Na
         return
     row, image = state
     yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
+    if view is None:
+        return
     try:
         yield from saved_logs(image, Copy(member.member_id, files.names[name], view))
     except ValueError as error:

@@ -1,26 +1,32 @@
-"""Segments of a real broker, from real clients that have their producer IDs from a quorum.
+"""Partition logs of a quorum, and segments of a real broker, from real clients with producer IDs of that quorum.
 
 `python -m tests.pipeline.quorum_segments CLUSTER DIR` starts the cluster of that directory once more (one of
-`pidkeeper demo --keep`, for example), lets clients write into a broker in DIR, and stops both; the segments are in
-DIR/logs. Where no broker can run it says so, and leaves nothing.
+`pidkeeper demo --keep`, for example), lets clients write through its agents and then into a broker in DIR, and stops
+both; the segments are in DIR/logs. Where no broker can run it says so, and leaves none.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from pidkeeper.cli.local_cluster import LocalCluster, free_ports
 from tests.support.kafka_broker import HOST, KafkaBroker, why_unavailable
 from tests.support.quorum_front import SETTINGS, quorum_front
 
 TOPICS: Final = ("orders", "payments")
+OWN_TOPICS: Final = ("deliveries", "invoices")
+"""Of the quorum's partition logs, so that nobody takes one for a broker's."""
+PARTITIONS: Final = 3
 SMALL_SEGMENT: Final = str(64 << 10)
 WAIT_SECONDS: Final = 60.0
 PRODUCERS: Final = 4
@@ -39,13 +45,27 @@ def write_segments(agent: str, directory: Path) -> Path:
             broker.start()
             for topic in TOPICS:
                 broker.create_topic(topic, internal_segment_bytes=SMALL_SEGMENT)
-            for number in range(PRODUCERS):
-                _idempotent(address, TOPICS[number % 2])
-            _transactional(address)
-            asyncio.run(_asynchronous(address))
+            write_all(address, *TOPICS)
     finally:
         broker.close()
     return broker.logs
+
+
+def write_logs(agent: str) -> None:
+    """Let the same clients write into partition logs through the agent at that address."""
+    admin = AdminClient({"bootstrap.servers": agent})
+    created = admin.create_topics([NewTopic(topic, PARTITIONS) for topic in OWN_TOPICS])
+    for future in created.values():
+        future.result(WAIT_SECONDS)
+    write_all(agent, *OWN_TOPICS)
+
+
+def write_all(address: str, one: str, other: str) -> None:
+    """Idempotent producers, one to each of two topics in turn; transactional ones to both."""
+    for number in range(PRODUCERS):
+        _idempotent(address, (one, other)[number % 2])
+    _transactional(address, one, other)
+    asyncio.run(_asynchronous(address, one, other))
 
 
 def _producer(address: str, **settings: object) -> Producer:
@@ -66,30 +86,42 @@ def _idempotent(address: str, topic: str) -> None:
         _write(producer, topic)
 
 
-def _transactional(address: str) -> None:
+def _transactional(address: str, *topics: str) -> None:
     """Every other one is aborted. Then a second instance fences the first, and goes on."""
     for _ in range(2):
         producer = _producer(address, transactional_id="billing")
         producer.init_transactions(WAIT_SECONDS)
         for number in range(TRANSACTIONS):
             producer.begin_transaction()
-            _write(producer, *TOPICS)
+            _write(producer, *topics)
             if number % 2:
                 producer.abort_transaction(WAIT_SECONDS)
             else:
                 producer.commit_transaction(WAIT_SECONDS)
 
 
-async def _asynchronous(address: str) -> None:
+async def _asynchronous(address: str, one: str, other: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=address, enable_idempotence=True) as producer:
         for record in range(RECORDS):
-            await producer.send_and_wait(TOPICS[0], f"{record}".encode() * 20)
+            await producer.send_and_wait(one, f"{record}".encode() * 20)
     async with AIOKafkaProducer(bootstrap_servers=address, transactional_id="shipping") as producer:
         for number in range(TRANSACTIONS):
             await producer.begin_transaction()
             for record in range(RECORDS):
-                await producer.send(TOPICS[1], f"{record}".encode() * 20)
+                await producer.send(other, f"{record}".encode() * 20)
             await (producer.abort_transaction() if number % 2 else producer.commit_transaction())
+
+
+@contextlib.contextmanager
+def _running(directory: Path, *, data: bool) -> Iterator[str]:
+    """A local cluster while the block runs; where Kafka clients reach one of its agents."""
+    cluster = LocalCluster(directory, data=data)
+    try:
+        cluster.start()
+        cluster.wait_ready()
+        yield cluster.layout.agents[0].kafka
+    finally:
+        cluster.stop()
 
 
 def main(arguments: list[str]) -> None:
@@ -98,16 +130,15 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("cluster", type=Path, metavar="CLUSTER")
     parser.add_argument("directory", type=Path, metavar="DIR")
     parsed = parser.parse_args(arguments)
+    with _running(parsed.cluster, data=True) as agent:
+        write_logs(agent)
+    print(f"clients wrote into partition logs, whose store is in {parsed.cluster}", file=sys.stderr)
     if (reason := why_unavailable()) is not None:
         print(f"{reason}; so there are no segments of Kafka", file=sys.stderr)
         return
-    cluster = LocalCluster(parsed.cluster)
-    try:
-        cluster.start()
-        cluster.wait_ready()
-        logs = write_segments(cluster.layout.agents[0].kafka, parsed.directory.resolve())
-    finally:
-        cluster.stop()
+    # Agents that keep partition logs refuse transactions on topics that are another broker's.
+    with _running(parsed.cluster, data=False) as agent:
+        logs = write_segments(agent, parsed.directory.resolve())
     print(f"clients wrote with IDs of the quorum into {logs}", file=sys.stderr)
 
 

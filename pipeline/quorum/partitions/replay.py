@@ -263,7 +263,7 @@ class LogsReplay:
         """All that is left, and the logs of the view if it is known whole."""
         if self._whole and (self._logs or self._removed or self._store is not None):
             first = min(one.created_index for one in self._logs.values()) if self._logs else self._reached
-            yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, self._store)])
+            yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, True, self._store)])
             self._found["places"] = [
                 (*self._copy, number, one.topic, one.partition, one.start, one.created_index, one.removed_index)
                 for number, one in [*self._logs.items(), *self._removed]

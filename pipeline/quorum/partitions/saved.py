@@ -51,7 +51,9 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     batches = _per_log(logs, [log.columns for log in logs.logs], _BATCHES)
     markers = _per_log(logs, [log.markers for log in logs.logs], _MARKERS)
     objects = _columns(logs.objects, _OBJECTS)
-    yield "views", _rows(VIEWS, copy, 1, from_index=image.index, to_index=image.index, store_id=_text(logs.store_id))
+    store_id = None if logs.store_id is None else str(logs.store_id)
+    view = {"from_index": image.index, "to_index": image.index, "followed": False, "store_id": store_id}
+    yield "views", _rows(VIEWS, copy, 1, **view)
     yield from _places(logs, image.index, copy)
     yield from _coordinates(logs, batches, objects, image.index, copy)
     if len(markers["log"]):
@@ -219,7 +221,3 @@ def _rows(schema: Any, copy: Copy, count: int, **columns: Any) -> Any:
             column = value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array(value)
             arrays.append((column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

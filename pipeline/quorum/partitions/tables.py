@@ -53,7 +53,14 @@ MARKERS: Final = pa.schema(
 )
 """The end of a transaction in a log: a snapshot keeps it, and the record of the transaction's end makes it."""
 VIEWS: Final = pa.schema(
-    [("member_id", _ID), ("view", _ID), ("from_index", _LONG), ("to_index", _LONG), ("store_id", _TEXT)]
+    [
+        ("member_id", _ID),
+        ("view", _ID),
+        ("from_index", _LONG),
+        ("to_index", _LONG),
+        ("followed", pa.bool_()),
+        ("store_id", _TEXT),
+    ]
 )
 """What is known whole: the state of a snapshot, or of a log that is followed from a snapshot or from its beginning."""
 PLACES: Final = pa.schema(
