@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from pidkeeper.pipeline.audit import AuditOptions, Outcome, look
+from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.files.location import locate
+from pidkeeper.pipeline.findings import NOTE
+from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from pidkeeper.protocol.transactions import TransactionRecord
@@ -195,10 +200,17 @@ def wrapped(made: SoundLogs) -> None:
     one_more(ORDERS, 13, data((5, 0), 0, 1), 1, (5, 0), 0)(made)
 
 
+def never_committed(made: SoundLogs) -> None:
+    """An offset is left out in an entry that one member has, and the others have not."""
+    row(base_offset=10)(made)
+    made.uncommitted = 1
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "nothing wrong": Fault(None, verdict="clean"),
     "sequences that wrap": Fault(None, history=wrapped, verdict="clean"),
     "bytes of a deleted topic": Fault(None, files=without_objects_of_the_deleted, verdict="clean"),
+    "an entry that was never committed": Fault(None, history=never_committed, of_all=False, verdict="clean"),
     "an ID of nobody": Fault("unallocated", "no broker was given", wrote((700, 0), 0)),
     "an ID of a later block": Fault(
         "unallocated", "given out at offset 26 only", both(wrote((3 * IDS, 0), 0), allocated_later)
@@ -255,6 +267,31 @@ def write_fault(directory: Path, fault: Fault) -> None:
     fault.files(directory)
 
 
-def named(names: Sequence[str]) -> list[tuple[str, Fault]]:
-    """Some of them."""
-    return [(name, FAULTS[name]) for name in names]
+def options(root: Path, *, store: bool = True, anew: bool = False) -> AuditOptions:
+    paths = AuditPaths([str(root / "data")], store=str(root / "store") if store else None)
+    return AuditOptions(paths, locate(root / "out"), anew=anew)
+
+
+def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Findings above a note."""
+    names = ("check", "severity", "subject", "offset", "file", "position", "detail")
+    return sorted(tuple(map(str, (row[name] for name in names))) for row in rows if row["severity"] != NOTE)
+
+
+def found_in(outcome: Outcome) -> list[tuple[Any, ...]]:
+    return told(outcome.tables["findings"].to_pylist())
+
+
+def check_fault(root: Path, name: str) -> None:
+    """Write the files with this fault in an empty directory, audit them, and assert that it is told."""
+    fault = FAULTS[name]
+    write_fault(root, fault)
+    outcome = look(LocalEngine(), options(root))
+    found = found_in(outcome)
+    assert outcome.verdict.verdict == fault.verdict, found
+    if fault.check is None:
+        assert all(fault.part in one for one in outcome.verdict.coverage.unseen)
+        assert [one for one in found if one[1] == "violation"] == []
+    else:
+        assert any(check == fault.check and fault.part in detail for check, *_, detail in found), found
+        assert outcome.verdict.checks[fault.check].violations > 0

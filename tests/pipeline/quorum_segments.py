@@ -17,7 +17,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from pidkeeper.cli.local_cluster import LocalCluster, free_ports
 from tests.support.kafka_broker import HOST, KafkaBroker, why_unavailable

@@ -3,46 +3,153 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import pyarrow.parquet as pq
 import pytest
 
-from pidkeeper.pipeline.audit import AuditOptions, Outcome, look
+from pidkeeper.pipeline.audit import look, run_audit
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
-from pidkeeper.pipeline.files.location import locate
-from pidkeeper.pipeline.findings import NOTE
-from pidkeeper.pipeline.paths import AuditPaths
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.log_faults import FAULTS, write_fault
+from tests.pipeline.log_faults import FAULTS, check_fault, found_in, objects, options, told, write_fault
 
-BY_COMMAND: Final = ("nothing wrong", "an ID of nobody", "an object that is gone", "an object that nobody can read")
+SAMPLE: Final = (
+    "an entry that was never committed",
+    "an ID of a later block",
+    "bytes of another batch",
+    "a transaction that is over",
+    "a bit of an object",
+)
+"""Of `make audit-faults`, which has all."""
+BY_COMMAND: Final = ("an object that is gone", "an object that nobody can read")
 EXIT_CODES: Final = {"clean": 0, "violations": 5, "incomplete": 6}
 COMMAND_SECONDS: Final = 120.0
 
 
-def audited(engine: Engine, root: Path, *, store: bool = True) -> Outcome:
-    paths = AuditPaths([str(root / "data")], store=str(root / "store") if store else None)
-    return look(engine, AuditOptions(paths, locate(root / "out")))
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """Members and a store with nothing wrong."""
+    write_fault(tmp_path, FAULTS["nothing wrong"])
+    return tmp_path
 
 
-def told(outcome: Outcome) -> list[dict[str, Any]]:
-    return [row for row in outcome.tables["findings"].to_pylist() if row["severity"] != NOTE]
-
-
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", SAMPLE)
 def test_a_fault_is_told(tmp_path: Path, name: str) -> None:
+    check_fault(tmp_path, name)
+
+
+def test_spark_finds_the_same(engine: Engine, tmp_path: Path) -> None:
+    write_fault(tmp_path, FAULTS["an object of another producer"])
+    assert found_in(look(engine, options(tmp_path))) == found_in(look(LocalEngine(), options(tmp_path))) != []
+
+
+@pytest.mark.parametrize("name", BY_COMMAND)
+def test_a_fault_is_told_by_the_command(tmp_path: Path, name: str) -> None:
     fault = FAULTS[name]
     write_fault(tmp_path, fault)
-    outcome = audited(LocalEngine(), tmp_path)
-    found = told(outcome)
-    print(outcome.verdict.coverage.unseen, *found, sep="\n")
-    assert outcome.verdict.verdict == fault.verdict
-    if fault.check is None:
-        assert all(fault.part in one for one in outcome.verdict.coverage.unseen)
-        assert [row["check"] for row in found if row["severity"] == "violation"] == []
+    ran = command(
+        str(tmp_path / "data"), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), "-o", "json"
+    )
+    verdict = json.loads(ran.stdout)
+    findings = told(pq.read_table(next((tmp_path / "out" / "runs").iterdir()) / "findings.parquet").to_pylist())
+    assert (verdict["verdict"], ran.returncode) == (fault.verdict, EXIT_CODES[fault.verdict]), ran.stderr
+    assert verdict["coverage"]["logs"]["objects"] == 6
+    assert fault.check is None or any(check == fault.check and fault.part in detail for check, *_, detail in findings)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "objects of the store" in page
+    assert fault.check is None or f"<b>{fault.check}</b>" in page
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pidkeeper.cli", "audit", "run", "--engine", "local", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+        cwd=REPOSITORY,
+    )
+
+
+def test_a_store_alone_is_nothing_to_audit(tmp_path: Path) -> None:
+    ran = command("--segments", str(tmp_path), "--store", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert ran.returncode == 2
+    assert "give their data directories too" in ran.stderr
+
+
+def test_a_cluster_has_its_store_beside_it(sound: Path) -> None:
+    members = [{"data_dir": f"data/{node}"} for node in (1, 2, 3)]
+    (sound / "cluster.json").write_text(json.dumps({"controllers": members}))
+    ran = command("--cluster", str(sound), "--out", str(sound / "out"))
+    assert "12 batches in 6 objects, of which 6 were read" in ran.stdout
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_without_a_store_nothing_is_clean(sound: Path) -> None:
+    outcome = look(LocalEngine(), options(sound, store=False))
+    assert found_in(outcome) == []
+    assert outcome.verdict.verdict == "incomplete"
+    assert outcome.verdict.coverage.unseen == ["no store was given: 12 batches in 6 objects were not looked at"]
+
+
+def test_an_object_is_read_once(sound: Path) -> None:
+    """What has the same length and time is not read again, but by `--anew`; what has another time is."""
+    first = run_audit(LocalEngine(), options(sound))
+    last = objects(sound)[-1]
+    before, content = last.stat(), last.read_bytes()
+    last.write_bytes(bytes(len(content)))
+    os.utime(last, ns=(before.st_atime_ns, before.st_mtime_ns))
+    again = look(LocalEngine(), options(sound)).verdict
+    assert (first.verdict, again.verdict, again.coverage.logs) == ("clean", "clean", first.coverage.logs)
+    assert look(LocalEngine(), options(sound, anew=True)).verdict.verdict == "violations"
+    os.utime(last, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
+    assert look(LocalEngine(), options(sound)).verdict.verdict == "violations"
+
+
+def test_what_is_missing_is_looked_for_twice(sound: Path) -> None:
+    """An object that is not there is there again when all is listed once more: as if nothing named it any more."""
+    last = objects(sound)[-1]
+    content, told_of = last.read_bytes(), []
+
+    def say(step: str) -> None:
+        told_of.append(step)
+        if step == "reading the store":
+            if told_of.count(step) == 1:
+                last.unlink()
+            else:
+                last.write_bytes(content)
+
+    assert look(LocalEngine(), options(sound), say).verdict.verdict == "clean"
+    assert told_of.count("reading the store") == 2
+
+
+@pytest.mark.parametrize("newer", ["an epoch that no file tells of", "the logs are not there"])
+def test_files_older_than_the_store_prove_no_loss(sound: Path, newer: str) -> None:
+    """A topic may have been deleted since, with its objects."""
+    last = objects(sound)[-1]
+    if newer == "the logs are not there":
+        for node in (1, 2, 3):
+            shutil.rmtree(sound / "data" / str(node) / "wal")
+        last = objects(sound)[-2]
     else:
-        assert any(row["check"] == fault.check and fault.part in row["detail"] for row in found)
+        (last.parent.parent / "26").mkdir()
+        (last.parent.parent / "26" / f"{1:020}").write_bytes(b"x")
+    last.unlink()
+    verdict = look(LocalEngine(), options(sound)).verdict
+    assert (verdict.verdict, verdict.violations) == ("incomplete", 0)
+    assert any("may have been deleted by right" in one for one in verdict.coverage.unseen)
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(7, "violations"), (40, "incomplete")])
+def test_an_object_on_its_way_is_no_excuse(sound: Path, number: int, verdict: str) -> None:
+    """Agents put an object before they commit it; of many objects files should tell."""
+    last = objects(sound)[-1]
+    (last.parent / f"{number:020}").write_bytes(b"x")
+    last.unlink()
+    assert look(LocalEngine(), options(sound)).verdict.verdict == verdict

@@ -55,13 +55,17 @@ Batch = tuple[int, bytes]
 
 
 class SoundLogs:
-    """A history as entries, its objects by name, and `images`: the states that members save."""
+    """A history as entries, its objects by name, and `images`: the states that members save.
+
+    `uncommitted`: so many entries at the end that no member knows to be committed.
+    """
 
     def __init__(self) -> None:
         self.machine = StateMachine("cluster-a", IDS)
         self.entries: list[list[Record]] = []
         self.objects: dict[str, bytes] = {}
         self.images: list[StateImage] = []
+        self.uncommitted = 0
         self._numbers = itertools.count(1)
         self._now = itertools.count(START_MS, STEP_MS)
         self.replay(LeaderChangeRecord(1))
@@ -189,7 +193,7 @@ def write_member(path: Path, node: int, made: SoundLogs) -> MemberFiles:
     log.append([], HardState(term=1, vote=1, commit=0))
     for index, records in enumerate(made.entries, 1):
         log.append([Entry(1, index, encode_batch(records))], None)
-    log.append([], HardState(term=1, vote=1, commit=len(made.entries)))
+    log.append([], HardState(term=1, vote=1, commit=len(made.entries) - made.uncommitted))
     log.compact(made.images[0].index - 1)
     log.close()
     return member

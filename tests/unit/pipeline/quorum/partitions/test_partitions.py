@@ -1,0 +1,223 @@
+"""What the audit makes of snapshots and of records, against the state machine that decided them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay
+from pidkeeper.pipeline.quorum.partitions.saved import Copy, saved_logs
+from pidkeeper.protocol.records import LeaderChangeRecord, Record
+from pidkeeper.snapshots.image import StateImage
+from tests.support.log_state import (
+    FIRST_OWN,
+    NOW,
+    commit,
+    data,
+    decided,
+    drop,
+    end,
+    init,
+    join,
+    log_of,
+    make,
+    silent,
+    topic,
+)
+
+STEPS = 300
+Row = dict[str, Any]
+
+
+class History:
+    """What clients ask at random; the entries, and the states behind some of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.machine = make()
+        self.entries: list[list[Record]] = []
+        self.images: list[StateImage] = []
+        self._rng = random.Random(seed)
+        self._pairs: dict[str, tuple[int, int]] = {}
+        self._sequences: dict[tuple[int, int, int], int] = {}
+        self._numbers = {1: itertools.count(1), 2: itertools.count(1)}
+        for name in ("a", "b", "c"):
+            self._ask(topic(name, 2))
+        for name in ("s", "t"):
+            self._pairs[name] = self._pair(name)
+        for step in range(STEPS):
+            self._rng.choice((self._write, self._write, self._write, self._join, self._end, self._renew, self._other))()
+            if step % 100 == 50:
+                self.images.append(image_of(self.machine, len(self.entries)))
+
+    def _ask(self, request: Any) -> Any:
+        draft = Draft(self.machine, NOW + 10 * len(self.entries))
+        (answer,) = decided(draft, [request])
+        self.entries.append(list(draft.records) or [LeaderChangeRecord(1)])
+        self.machine.replay(self.entries[-1])
+        return answer
+
+    def _pair(self, name: str) -> tuple[int, int]:
+        answer = self._ask(init(name))
+        return answer.producer_id, answer.producer_epoch
+
+    def _write(self) -> None:
+        batches = []
+        for _ in range(self._rng.randint(1, 4)):
+            logs = [number for topic in self.machine.logs.topics.all() for number in topic.logs]
+            log, records = self._rng.choice([*logs, 99]), self._rng.randint(1, 3)
+            pair = self._rng.choice([(-1, -1), (7, 0), (8, 0), *self._pairs.values()])
+            sequence = self._sequences.get((log, *pair), 0) if pair[0] >= 0 else -1
+            transactional = pair[0] >= FIRST_OWN
+            batches.append(data(log, pair, sequence, records=records, transactional=transactional))
+        broker = self._rng.choice((1, 2))
+        answer = self._ask(commit(next(self._numbers[broker]), *batches, broker=broker))
+        for batch, outcome in zip(batches, answer.outcomes, strict=True):
+            if outcome >= 0 and batch.producer_id >= 0:
+                place = (batch.log, batch.producer_id, batch.producer_epoch)
+                self._sequences[place] = batch.base_sequence + batch.records
+
+    def _join(self) -> None:
+        name = self._rng.choice(list(self._pairs))
+        self._ask(join(name, self._pairs[name], self._rng.choice("abc"), self._rng.randrange(2)))
+
+    def _end(self) -> None:
+        name = self._rng.choice(list(self._pairs))
+        self._ask(end(name, self._pairs[name], committed=self._rng.random() < 0.5))
+
+    def _renew(self) -> None:
+        name = self._rng.choice(list(self._pairs))
+        self._pairs[name] = self._pair(name)
+
+    def _other(self) -> None:
+        chance = self._rng.random()
+        if chance < 0.1:
+            self._ask(drop("b"))
+        elif chance < 0.5:
+            self._ask(topic("b", 2, len(self.entries)))
+        else:
+            self._ask(silent(self.machine, NOW))
+            self._sequences.clear()
+
+
+def image_of(machine: StateMachine, index: int) -> StateImage:
+    return machine.capture(index, 1).image()
+
+
+def replayed(history: History, image: StateImage | None, *, whole: bool = True) -> dict[str, list[Row]]:
+    replay = LogsReplay(image, 0, 0, whole=whole)
+    found: dict[str, list[Row]] = {}
+    if image is None:
+        # What `make` replays before anybody asks is no entry here: broker 1 has the epoch that it has.
+        image = image_of(make(), 0)
+        replay = LogsReplay(image, 0, 0, whole=whole)
+    for index, records in enumerate(history.entries, 1):
+        replay.take(records, index, None, 0, index)
+    collect(replay.views(), found)
+    return found
+
+
+def collect(named: Iterable[Named], found: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    for name, batch in named:
+        found.setdefault(name, []).extend(batch.to_pylist())
+    return found
+
+
+def located(machine: StateMachine) -> set[tuple[int, ...]]:
+    """Of each batch of every log: log, base offset, records, position and size."""
+    return {
+        (topic.first_log + number, one.base_offset, one.records, one.position, one.size)
+        for topic in machine.logs.topics.all()
+        for number in range(topic.partitions)
+        for one in log_of(machine, topic.first_log + number).batches_from(0, 2**62, 10**6)
+    }
+
+
+def marked(machine: StateMachine) -> set[tuple[Any, ...]]:
+    return {
+        (topic.first_log + number, *one)
+        for topic in machine.logs.topics.all()
+        for number in range(topic.partitions)
+        for one in log_of(machine, topic.first_log + number).markers_from(0, 2**62, 10**6)
+    }
+
+
+def batches_of(rows: Iterable[Row], logs: set[int]) -> set[tuple[Any, ...]]:
+    names = ("log", "base_offset", "records", "position", "size")
+    return {tuple(row[name] for name in names) for row in rows if row["log"] in logs}
+
+
+def markers_of(rows: Iterable[Row], logs: set[int]) -> set[tuple[Any, ...]]:
+    names = ("log", "base_offset", "producer_id", "producer_epoch", "committed", "timestamp_ms")
+    return {tuple(row[name] for name in names) for row in rows if row["log"] in logs}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_replay_follows_what_was_decided(seed: int) -> None:
+    history = History(seed)
+    found = replayed(history, None)
+    assert found.get("log_faults", []) == []
+    logs = {row["log"] for row in found["places"] if row["removed_index"] is None}
+    assert logs == {number for topic in history.machine.logs.topics.all() for number in topic.logs}
+    assert batches_of(found["coordinates"], logs) == located(history.machine) != set()
+    assert markers_of(found["markers"], logs) == marked(history.machine) != set()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_replay_goes_on_from_a_snapshot(seed: int) -> None:
+    history = History(seed)
+    for image in history.images:
+        saved = collect(saved_logs(image, Copy(0, 0, 0)), {})
+        found = replayed(history, image)
+        assert found.get("log_faults", []) == []
+        logs = {row["log"] for row in found["places"] if row["removed_index"] is None}
+        rows = [*saved.get("coordinates", []), *found.get("coordinates", [])]
+        assert batches_of(rows, logs) == located(history.machine)
+        markers = [*saved.get("markers", []), *found.get("markers", [])]
+        assert markers_of(markers, logs) == marked(history.machine)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_snapshot_is_read_as_it_was_saved(seed: int) -> None:
+    machine = History(seed).machine
+    found = collect(saved_logs(image_of(machine, 9), Copy(3, 4, 5)), {})
+    assert found.get("log_faults", []) == []
+    everything = {number for topic in machine.logs.topics.all() for number in topic.logs}
+    assert {row["log"] for row in found["places"]} == everything
+    assert batches_of(found["coordinates"], everything) == located(machine)
+    assert markers_of(found["markers"], everything) == marked(machine)
+    assert {(row["member_id"], row["file_id"], row["index"]) for row in found["coordinates"]} == {(3, 4, 9)}
+    for row in found["coordinates"]:
+        if row["producer_id"] is not None:
+            entry = machine.logs.producer(row["log"], row["producer_id"])
+            assert entry is not None
+            assert (row["base_sequence"], row["base_offset"]) in {(first, offset) for first, _, offset in entry.batches}
+
+
+def test_what_cannot_be_followed_is_not_believed() -> None:
+    """Without a state to begin with there are coordinates, and nothing is said of offsets and transactions."""
+    history = History(0)
+    replay = LogsReplay(None, 0, 0, whole=False)
+    for index, records in enumerate(history.entries[50:], 51):
+        replay.take(records, index, None, 0, index)
+    found = collect(replay.views(), {})
+    assert set(found) <= {"coordinates", "markers"}
+    assert found["coordinates"]
+
+
+def test_behind_an_entry_that_cannot_be_read_nothing_is_followed() -> None:
+    history = History(0)
+    replay = LogsReplay(image_of(make(), 0), 0, 0, whole=True)
+    for index, records in enumerate(history.entries, 1):
+        if index == 100:
+            replay.stop()
+        else:
+            replay.take(records, index, None, 0, index)
+    (view,) = collect(replay.views(), {})["views"]
+    assert (view["to_index"], view["followed"]) == (99, True)
