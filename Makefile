@@ -45,7 +45,7 @@ demo: $(VENV)/.demo  ## real Kafka clients get IDs while leaders are killed; pri
 AUDITED := build/audited-cluster
 WRITTEN := build/audited-kafka
 # The demo takes thousands of blocks a minute on purpose: that is no storm here.
-audit: $(VENV)/.audit  ## the same, and an audit of all that its cluster left; with Java by Spark, with Maven too of Kafka's segments
+audit: $(VENV)/.audit  ## the same, clients that write partition logs, and an audit of it all; with Java by Spark, with Maven too of Kafka's segments
 	rm -rf $(AUDITED) $(WRITTEN) build/audit
 	$(BIN)/pidkeeper demo --keep $(AUDITED)
 	$(call jars,kafka,Kafka's broker)

@@ -14,10 +14,13 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay
 from pidkeeper.pipeline.quorum.partitions.saved import Copy, saved_logs
+from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
 from pidkeeper.protocol.records import LeaderChangeRecord, Record
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots.image import StateImage
 from tests.support.log_state import (
     FIRST_OWN,
+    FOUNDING,
     NOW,
     commit,
     data,
@@ -221,3 +224,21 @@ def test_behind_an_entry_that_cannot_be_read_nothing_is_followed() -> None:
             replay.take(records, index, None, 0, index)
     (view,) = collect(replay.views(), {})["views"]
     assert (view["to_index"], view["followed"]) == (99, True)
+
+
+def test_the_marker_of_an_id_whose_epochs_are_used_up_fences_the_last_one() -> None:
+    """The transactional id gets a new producer ID then, of which the marker can have nothing."""
+    ongoing = TransactionRecord("s", 20, 32_766, -1, -1, 1000, 1, NOW, (TopicPartitions("a", (0,)),), NOW)
+    renewed = TransactionRecord("s", 30, 0, 20, 32_766, 1000, 0, NOW)
+    written = BatchCoordinates(0, 0, 1, 0, 10, 20, 32_766, 0, NOW, True)
+    entry: list[Record] = [
+        TopicRecord(FOUNDING, "a", 1, 0, -1, -1, NOW),
+        ongoing,
+        ObjectRecord(ObjectId(1, 3, 1), 10, (0,), (written,), NOW),
+        renewed,
+    ]
+    replay = LogsReplay(None, 0, 0, whole=True)
+    replay.take(entry, 1, 0, 0, 0)
+    found = collect(replay.views(), {})
+    assert "log_faults" not in found
+    assert markers_of(found["markers"], {0}) == {(0, 1, 20, 32_767, False, NOW)}
