@@ -26,14 +26,15 @@ IMAGE = "pidkeeper-audit:0.1.0"
 MEMBERS = (1, 2, 3)
 
 BUCKET = ("audit.enabled=true", "audit.archive=s3://BUCKET/members", "audit.out=s3://BUCKET/audit")
-ON_SPARK = (*BUCKET, "audit.bucketSecret=ids-bucket", "audit.spark.serviceAccount=spark")
+STORE = "s3://LOGS/prefix?region=here"
+ON_SPARK = (*BUCKET, f"audit.store={STORE}", "audit.bucketSecret=ids-bucket", "audit.spark.serviceAccount=spark")
 SPARK_OPERATOR = ("--api-versions", "sparkoperator.k8s.io/v1beta2")
 
 
 @pytest.fixture(scope="session")
 def rendered(render: Render) -> Rendered:
     """A release whose archives go to a bucket."""
-    return render("clusterId=CLUSTER_ID", *BUCKET, "audit.bucketSecret=ids-bucket")
+    return render("clusterId=CLUSTER_ID", *BUCKET, f"audit.store={STORE}", "audit.bucketSecret=ids-bucket")
 
 
 @pytest.fixture(scope="session")
@@ -281,6 +282,7 @@ def test_it_runs_the_audit_of_this_image(application: Any, jobs: dict[str, Any])
     audit = parsed(pod_of(jobs["pidkeeper-audit"])["containers"][0]["args"])
     told = parsed(spec["arguments"])
     assert (told["data"], told["out"], spec["image"]) == (audit["data"], audit["out"], IMAGE)
+    assert told["store"] == audit["store"] == STORE
     (home,) = re.findall(r"SPARK_HOME=(\S+)/pyspark", (AUDIT / "Dockerfile").read_text())
     main = spec["mainApplicationFile"].removeprefix("local://").removeprefix(f"{home}/pidkeeper/")
     assert (ROOT / main).is_file()
