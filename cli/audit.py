@@ -199,7 +199,7 @@ def _limits(storm_blocks: int) -> Limits:
 
 
 def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
-    from pidkeeper.pipeline.verdict import covered_text, logs_text
+    from pidkeeper.pipeline.verdict import covered_text
 
     if output != TABLE:
         print_document(verdict, output)
@@ -219,8 +219,6 @@ def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
         ("Report", str(out / "report.html")),
         ("Verdict", verdict.verdict if not verdict.violations else f"{verdict.violations:,} violations"),
     ]
-    if verdict.coverage.logs is not None:
-        facts.insert(3, ("Partition logs", logs_text(verdict.coverage.logs)))
     print_facts(facts)
 
 

@@ -110,20 +110,20 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def covered_text(coverage: Coverage) -> str:
-    """For the eye: whose files, of how many, and which log offsets."""
+    """For the eye: whose files, of how many, which log offsets, and what of partition logs."""
     if not coverage.members:
         return "no member of the quorum"
     names, word = ", ".join(coverage.members), "member" if len(coverage.members) == 1 else "members"
     of = "" if coverage.voters is None else f" of a quorum with {coverage.voters} voters"
-    if coverage.from_offset is None or coverage.to_offset is None:
-        return f"{word} {names}{of}, no log offset"
-    return f"{word} {names}{of}, log offsets {coverage.from_offset:,} to {coverage.to_offset - 1:,}"
+    offsets = "no log offset"
+    if coverage.from_offset is not None and coverage.to_offset is not None:
+        offsets = f"log offsets {coverage.from_offset:,} to {coverage.to_offset - 1:,}"
+    return f"{word} {names}{of}, {offsets}{'' if coverage.logs is None else _logs_text(coverage.logs)}"
 
 
-def logs_text(logs: LogsCovered) -> str:
-    """For the eye: what of partition logs was looked at."""
-    batches = f"{logs.batches:,} batches in {logs.objects:,} objects"
-    return f"{batches}, no store" if logs.store is None else f"{batches}, of which {logs.objects_read:,} were read"
+def _logs_text(logs: LogsCovered) -> str:
+    read = "no store" if logs.store is None else f"of which {logs.objects_read:,} were read"
+    return f"; {logs.batches:,} batches of partition logs in {logs.objects:,} objects, {read}"
 
 
 def write_verdict(place: Location, verdict: Verdict) -> None:

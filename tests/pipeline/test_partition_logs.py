@@ -87,7 +87,7 @@ def test_a_cluster_has_its_store_beside_it(sound: Path) -> None:
     members = [{"data_dir": f"data/{node}"} for node in (1, 2, 3)]
     (sound / "cluster.json").write_text(json.dumps({"controllers": members}))
     ran = command("--cluster", str(sound), "--out", str(sound / "out"))
-    assert "12 batches in 6 objects, of which 6 were read" in ran.stdout
+    assert "12 batches of partition logs in 6 objects, of which 6 were read" in ran.stdout
     assert ran.returncode == 0, ran.stderr
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.audit import AuditOptions, draw_again, look, run_audit
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.finding import find_files
@@ -15,6 +15,7 @@ from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.owner import find_owner
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.verdict import read_verdict
+from tests.pipeline.log_faults import FAULTS, found_in, options, write_fault
 from tests.pipeline.member_faults import CASES, Case, expected, findings_of, write_case
 from tests.pipeline.small_audits import SEGMENTS, comparable, grow, rows, table, write_files
 from tests.support.s3 import BUCKET, S3
@@ -67,3 +68,20 @@ def test_a_fault_is_told(engine: Engine, bucket: S3, tmp_path: Path, case: Case)
     said = expected()[case.name]
     assert (verdict.verdict, verdict.coverage.unseen) == (said.verdict, said.unseen)
     assert findings_of(table(out, "findings"), root) == said.findings
+
+
+@pytest.mark.parametrize("fault", ["nothing wrong", "an object that is gone", "an object of another producer"])
+def test_a_store_in_a_bucket_is_that_of_the_same_files_here(bucket: S3, tmp_path: Path, fault: str) -> None:
+    write_fault(tmp_path, FAULTS[fault])
+    where = f"logs/{list(FAULTS).index(fault)}"
+    bucket.put(tmp_path / "data", f"{where}/data")
+    bucket.put(tmp_path / "store", f"{where}/store")
+    root, query = f"s3://{BUCKET}/{where}", bucket.query
+    there = AuditPaths([f"{root}/data{query}"], store=f"{root}/store{query}")
+    first, second = (
+        look(LocalEngine(), AuditOptions(paths, locate(tmp_path / out)))
+        for paths, out in ((there, "out-there"), (options(tmp_path).paths, "out"))
+    )
+    assert first.verdict.verdict == second.verdict.verdict == FAULTS[fault].verdict
+    told_there = [[text.replace(root, "") for text in one] for one in found_in(first)]
+    assert told_there == [[text.replace(str(tmp_path), "") for text in one] for one in found_in(second)]
