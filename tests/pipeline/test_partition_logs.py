@@ -98,6 +98,15 @@ def test_without_a_store_nothing_is_clean(sound: Path) -> None:
     assert outcome.verdict.coverage.unseen == ["no store was given: 12 batches in 6 objects were not looked at"]
 
 
+def test_without_a_state_to_begin_with_batches_are_not_looked_at(sound: Path) -> None:
+    """The logs begin behind the snapshots that are lost: nobody knows where each partition log ended by then."""
+    for node in (1, 2, 3):
+        shutil.rmtree(sound / "data" / str(node) / "snapshots")
+    verdict = look(LocalEngine(), options(sound)).verdict
+    assert verdict.verdict == "incomplete"
+    assert any("no file has the state of partition logs" in one for one in verdict.coverage.unseen)
+
+
 def test_an_object_is_read_once(sound: Path) -> None:
     """What has the same length and time is not read again, but by `--anew`; what has another time is."""
     first = run_audit(LocalEngine(), options(sound))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark", reason="the facts are gathered with Spark, which is not installed")
 
 from pidkeeper.pipeline.evidence import MAX_NAMED_HOLES, Seen, judge
+from pidkeeper.pipeline.verdict import LogsCovered
 
 WHOLE = Seen(
     quorum=True,
@@ -21,10 +22,11 @@ WHOLE = Seen(
     last_index=70,
     committed_index=70,
 )
+READ = LogsCovered("/store", 1, 10, 4, objects_read=3, objects_unreadable=1)
 
 
 def unseen(**changes: Any) -> list[str]:
-    return judge(msgspec.structs.replace(WHOLE, **changes)).unseen
+    return judge(replace(WHOLE, **changes)).unseen
 
 
 def test_nothing_is_missing_where_all_members_hold_all_offsets() -> None:
@@ -51,6 +53,14 @@ def test_nothing_is_missing_where_all_members_hold_all_offsets() -> None:
         ({"bad_files": 1}, "1 file could not be read, or not wholly"),
         ({"bad_files": 1200}, "1,200 files could not be read, or not wholly"),
         ({"segments": True}, "no record batch of Kafka was read"),
+        ({"logs": LogsCovered(batches=3, objects=2)}, "no store was given: 3 batches in 2 objects"),
+        ({"logs": READ}, "1 of 4 objects of the store could not be read"),
+        (
+            {"logs": replace(READ, objects_unreadable=0, objects_gone=2)},
+            "2 of 4 objects are not in the store, which is",
+        ),
+        ({"logs": replace(READ, objects_unreadable=0, batches_nowhere=1_000)}, "1,000 batches are in objects whose"),
+        ({"logs": LogsCovered("/store", stateless=True)}, "no file has the state of partition logs"),
     ],
 )
 def test_what_is_missing_is_told(changes: dict[str, Any], what: str) -> None:
