@@ -135,6 +135,7 @@ async def _running(
                 await store.start(ending.fail)
                 room = DataRoom(config.data, store.store, client, agent.session, agent.directory, rng)
                 rooms.push_async_callback(room.stop)
+                room.start()
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
             responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
             application = _application(agent, room, responder.answer, callers.acls)

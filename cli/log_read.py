@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.broker_agent.kafka.wire.data.records import Header, LogRecord
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.log_records import Header, LogRecord
 from pidkeeper.cli.log_source import Login, Source, connected, places
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
 from pidkeeper.cli.topics import described_page

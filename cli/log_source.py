@@ -10,14 +10,14 @@ from typing import Final, NamedTuple, Self
 
 import click
 
+from pidkeeper.broker_agent.kafka.wire.data.decompression import MissingCodecError, UnreadableError
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedPartition
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.broker_agent.kafka.wire.data.records import Aborted, LogRecord, batches, records_of
 from pidkeeper.cli.brokers import registered
 from pidkeeper.cli.controllers import ATTEMPT_SECONDS, STEP_SECONDS, Controllers
-from pidkeeper.cli.decompression import UnreadableError
 from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError, told
 from pidkeeper.cli.kafka_client import KafkaClient, ListenerError
-from pidkeeper.cli.log_records import Aborted, LogRecord, batches, records_of
 from pidkeeper.protocol.addresses import AddressError, HostPort, KafkaUrl
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.kafka.wire.primitives import WireError
@@ -138,6 +138,8 @@ class Source:
                 yield from self._records_in(answer, at, end)
             except (WireError, UnreadableError) as error:
                 raise CommandError(f"{self._name} is damaged behind offset {at}: {error}") from error
+            except MissingCodecError as error:
+                raise CommandError(str(error)) from error
             at = following
 
     def _next(self, at: int) -> tuple[FetchedPartition, int]:

@@ -27,3 +27,9 @@ class Counters:
         self.store_reads = 0
         self.damaged_reads = 0
         self.recent_reads = 0
+        self.index_hits = 0
+        self.index_loads = 0
+        self.rolls = 0
+        self.rolled_bytes = 0
+        self.rolls_refused = 0
+        self.rolls_damaged = 0

@@ -13,14 +13,16 @@ from pidkeeper.broker_agent.data.byte_budget import ByteBudget
 from pidkeeper.broker_agent.data.calls import LogCalls, Registration
 from pidkeeper.broker_agent.data.codes import (
     FETCH_SESSION_ID_NOT_FOUND,
+    KAFKA_STORAGE_ERROR,
     NONE,
     NOT_LEADER_OR_FOLLOWER,
     OFFSET_OUT_OF_RANGE,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from pidkeeper.broker_agent.data.counters import Counters
-from pidkeeper.broker_agent.data.reading import BatchReader
-from pidkeeper.broker_agent.data.selecting import Selected, assembled, select
+from pidkeeper.broker_agent.data.reading import BatchReader, Reading
+from pidkeeper.broker_agent.data.segment_reading import GoneError, PlannedSegment, SegmentReader
+from pidkeeper.broker_agent.data.selecting import Part, Selected, assembled, select
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.topics import Topics, log_of
 from pidkeeper.broker_agent.data.watching import Watcher
@@ -35,7 +37,8 @@ from pidkeeper.broker_agent.kafka.wire.data.fetch import (
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.log_messages import MAX_READ_LOGS, LogBatches, ReadLog, ReadLogsRequest
+from pidkeeper.protocol.log_messages import AbortedTransaction as Aborted
+from pidkeeper.protocol.log_messages import LogBatches, ReadLog, ReadLogsRequest
 
 MAX_WAIT_SECONDS: Final = 30.0
 """Consumers wait for an answer as long as that by default (Java's `request.timeout.ms`), and ask for half a second."""
@@ -45,6 +48,10 @@ HANG_UP_SECONDS: Final = 1.0
 
 MAX_READ_CALLS: Final = 16
 """Calls for coordinates at a time."""
+
+MAX_ASKED: Final = 500
+"""Logs in one call: at 640 bytes at most, with the name of a segment, they make less than the 512 KiB that an answer
+may have."""
 
 FIRST_EPOCH: Final = 0
 """The session epoch that asks for a new session (KIP-227); it is answered without one."""
@@ -63,17 +70,35 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What there is for each partition of a request, and what of it goes into the answer. `objects`: the names of those
-    that hold it, to which the indices of batches lead."""
+    """What there is for each partition of a request, and what of it goes into the answer.
+
+    `objects`: the names of those that hold it, to which the indices of batches and segments lead. `segments`: those
+    that could be read. `confirmed`: no leader knows more.
+    """
 
     objects: list[str]
     logs: list[LogBatches]
+    segments: list[PlannedSegment | None]
     selected: list[Selected]
+    confirmed: bool
 
     @property
     def size(self) -> int:
         """In bytes, of what goes into the answer."""
         return sum(one.size for one in self.selected)
+
+    def suffices(self, min_bytes: int) -> bool:
+        """Whether it is answered at once: with enough, an error, or what lies behind the end of the log (as Kafka's
+        DelayedFetch has it of segments that are not the last)."""
+        return self.size >= min_bytes or any(one.error_code or one.segment is not None for one in self.logs)
+
+
+class Loaded(NamedTuple):
+    """What is answered of one partition. `aborted`: transactions that have something in that."""
+
+    error_code: int
+    pieces: list[Buffer]
+    aborted: list[AbortedTransaction]
 
 
 class Fetcher:
@@ -86,6 +111,7 @@ class Fetcher:
         session: Registration,
         topics: Topics,
         reader: BatchReader,
+        segments: SegmentReader,
         watcher: Watcher,
         counters: Counters,
     ) -> None:
@@ -93,6 +119,7 @@ class Fetcher:
         self._session = session
         self._topics = topics
         self._reader = reader
+        self._segments = segments
         self._watcher = watcher
         self._counters = counters
         self._max_bytes = settings.max_fetch_bytes
@@ -109,7 +136,16 @@ class Fetcher:
             return encode(NONE, ())
         request = _within(request, room)
         wanted = await self._resolve(request)
-        found = await self._wait(request, wanted, caller)
+        try:
+            return await self._answer(request, wanted, caller, encode, confirmed=False)
+        except GoneError:
+            return await self._answer(request, wanted, caller, encode, confirmed=True)
+
+    async def _answer(
+        self, request: FetchRequest, wanted: Sequence[Wanted], caller: Caller, encode: Encode, *, confirmed: bool
+    ) -> bytes:
+        """Raises GoneError unless `confirmed`."""
+        found = await self._wait(request, wanted, caller, confirmed=confirmed)
         if caller.meter is not None and not caller.meter.fetched(found.size):
             return encode(NONE, ())
         size = min(found.size, self.bytes.capacity)
@@ -122,13 +158,12 @@ class Fetcher:
         self._counters.bytes_out += size
         return answer
 
-    async def _wait(self, request: FetchRequest, wanted: Sequence[Wanted], caller: Caller) -> Found:
+    async def _wait(self, request: FetchRequest, wanted: Sequence[Wanted], caller: Caller, *, confirmed: bool) -> Found:
         """What there is when it is time to answer."""
         deadline = asyncio.get_running_loop().time() + min(max(request.max_wait_ms / 1000, 0.0), MAX_WAIT_SECONDS)
         while True:
-            found = await self._look(request, wanted)
-            failed = any(one.error_code for one in found.logs)
-            if failed or not wanted or found.size >= request.min_bytes:
+            found = await self._look(request, wanted, confirmed=confirmed)
+            if not wanted or found.suffices(request.min_bytes):
                 return found
             interests = {one.log: (one.end, one.last_stable) for one in found.logs}
             if not await self._moves(interests, deadline, caller):
@@ -158,23 +193,34 @@ class Fetcher:
             for one in topic.partitions
         ]
 
-    async def _look(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Found:
+    async def _look(self, request: FetchRequest, wanted: Sequence[Wanted], *, confirmed: bool) -> Found:
         """What the quorum says of each."""
         objects: list[str] = []
         found = [_unread(one) for one in wanted]
         asked = [index for index, one in enumerate(found) if one.error_code == NONE]
-        for start in range(0, len(asked), MAX_READ_LOGS):
-            part = asked[start : start + MAX_READ_LOGS]
-            await self._read(request, wanted, part, found, objects, confirmed=False)
+        for start in range(0, len(asked), MAX_ASKED):
+            part = asked[start : start + MAX_ASKED]
+            await self._read(request, wanted, part, found, objects, confirmed=confirmed)
             # A leader that was deposed may know less than it told this consumer before.
             doubted = [index for index in part if found[index].error_code == OFFSET_OUT_OF_RANGE]
-            if doubted:
+            if doubted and not confirmed:
                 await self._read(request, wanted, doubted, found, objects, confirmed=True)
         for one, outcome in zip(wanted, found, strict=True):
             if outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.forget(one.topic)
-        parts = [(one.asked.partition_max_bytes, batches) for one, batches in zip(wanted, found, strict=True)]
-        return Found(objects, found, select(parts, min(request.max_bytes, self._max_bytes)))
+        segments = await asyncio.gather(*(self._planned(objects, one, confirmed) for one in found))
+        parts = [
+            Part(
+                one.asked.fetch_offset, one.asked.partition_max_bytes, log, None if segment is None else segment.sparse
+            )
+            for one, log, segment in zip(wanted, found, segments, strict=True)
+        ]
+        return Found(objects, found, segments, select(parts, min(request.max_bytes, self._max_bytes)), confirmed)
+
+    async def _planned(self, objects: Sequence[str], log: LogBatches, confirmed: bool) -> PlannedSegment | None:
+        if log.segment is None:
+            return None
+        return await self._segments.plan(objects, log.segment, confirmed=confirmed)
 
     async def _read(
         self,
@@ -205,28 +251,46 @@ class Fetcher:
         objects += answer.objects
 
     async def _load(self, request: FetchRequest, wanted: Sequence[Wanted], found: Found) -> list[FetchedPartition]:
-        """The outcome for each partition, with its bytes."""
+        """The outcome for each partition, with its bytes. Raises GoneError unless what was found is confirmed."""
         batches = [batch for one in found.selected for batch in one.batches]
-        data = await self._reader.read(found.objects, batches)
+        reading = await self._reader.read(found.objects, batches, confirmed=found.confirmed)
         committed = request.isolation_level is IsolationLevel.READ_COMMITTED
-        outcomes = []
-        for one, log, chosen in zip(wanted, found.logs, found.selected, strict=True):
-            pieces: list[Buffer] = []
-            if (code := log.error_code) == NONE:
-                code, pieces = assembled(chosen.rows, one.asked.fetch_offset, data)
-            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in log.aborted]
-            outcomes.append(
-                FetchedPartition(
-                    one.asked.partition,
-                    code,
-                    log.end,
-                    log.last_stable,
-                    log.log_start,
-                    aborted if committed else None,
-                    pieces,
-                )
+        loads = (self._loaded(one.asked, found, index, reading) for index, one in enumerate(wanted))
+        return [
+            FetchedPartition(
+                one.asked.partition,
+                loaded.error_code,
+                log.end,
+                log.last_stable,
+                log.log_start,
+                loaded.aborted if committed else None,
+                loaded.pieces,
             )
-        return outcomes
+            for one, log, loaded in zip(wanted, found.logs, await asyncio.gather(*loads), strict=True)
+        ]
+
+    async def _loaded(self, asked: FetchPartition, found: Found, index: int, reading: Reading) -> Loaded:
+        log, chosen = found.logs[index], found.selected[index]
+        if log.error_code != NONE:
+            return Loaded(log.error_code, [], [])
+        if log.segment is None:
+            code, pieces = assembled(chosen.rows, asked.fetch_offset, reading.found)
+            if code != NONE and not found.confirmed and not reading.gone.isdisjoint(chosen.batches):
+                raise GoneError(f"batches of log {log.log} are missing")
+            return Loaded(code, pieces, _told(log.aborted))
+        segment, span = found.segments[index], chosen.span
+        if segment is None:
+            return Loaded(KAFKA_STORAGE_ERROR, [], [])
+        if span is None:
+            return Loaded(NONE, [], [])
+        part = await self._segments.part(segment, span, asked.fetch_offset, confirmed=found.confirmed)
+        if part is None:
+            return Loaded(KAFKA_STORAGE_ERROR, [], [])
+        return Loaded(NONE, [part.records], _told(part.aborted))
+
+
+def _told(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:
+    return [AbortedTransaction(one.producer_id, one.first_offset) for one in aborted]
 
 
 def _room(caller: Caller) -> int | None:
@@ -242,9 +306,14 @@ def _within(request: FetchRequest, room: int | None) -> FetchRequest:
 
 def _shifted(outcome: LogBatches, by: int) -> LogBatches:
     """With the indices of its objects behind those of another answer."""
-    if not by or not outcome.batches:
+    if not by:
         return outcome
-    return replace(outcome, batches=[replace(one, object=one.object + by) for one in outcome.batches])
+    segment = outcome.segment
+    return replace(
+        outcome,
+        batches=[replace(one, object=one.object + by) for one in outcome.batches],
+        segment=None if segment is None else replace(segment, object=segment.object + by),
+    )
 
 
 def _unread(one: Wanted) -> LogBatches:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.data.counters import Counters
+from pidkeeper.broker_agent.data.ranged_reads import RangedReads
 from pidkeeper.broker_agent.data.recent import RecentObjects
 from pidkeeper.broker_agent.data.store.port import (
-    ObjectStore,
+    ObjectMissingError,
     StoreError,
     StoreRefusedError,
     StoreUnavailableError,
@@ -23,17 +23,6 @@ MAX_GAP_BYTES: Final = 64 << 10
 """Between two batches of an object that are read as one range: less than what another request costs. A gap is never
 larger than what is wanted around it, so at most twice as much is read as is given."""
 
-MAX_READS: Final = 16
-"""Ranges that are read at a time."""
-
-READ_SECONDS: Final = 10.0
-"""For the ranges of one answer; consumers wait half a minute for it."""
-
-MAX_COMPLAINTS: Final = 1000
-"""Objects that were complained about; each is named once. Forgotten together, above that."""
-
-_log = logging.getLogger(__name__)
-
 
 class Range(NamedTuple):
     """A part of an object that holds `batches`, in the order of their positions. `object`: its index in the answer."""
@@ -44,77 +33,79 @@ class Range(NamedTuple):
     batches: list[StoredBatch]
 
 
-class BatchReader:
-    """Reads batches from `store`, and first from `recent`."""
+class Reading:
+    """What became of batches that were wanted; of those in none of the three the store did not answer in time.
 
-    def __init__(self, store: ObjectStore, recent: RecentObjects, counters: Counters) -> None:
-        self._store = store
+    `gone`: their objects are missing. They may have been rolled or dropped since the quorum was asked.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[StoredBatch, Buffer] = {}
+        self.gone: set[StoredBatch] = set()
+        self.damaged: set[StoredBatch] = set()
+
+
+class BatchReader:
+    """Reads batches by `reads`, and first from `recent`."""
+
+    def __init__(self, reads: RangedReads, recent: RecentObjects, counters: Counters) -> None:
+        self._reads = reads
         self._recent = recent
         self._counters = counters
-        self._room = asyncio.Semaphore(MAX_READS)
-        self._complaints: set[str] = set()
 
-    async def read(self, objects: Sequence[str], wanted: Iterable[StoredBatch]) -> dict[StoredBatch, Buffer]:
+    async def read(self, objects: Sequence[str], wanted: Iterable[StoredBatch], *, confirmed: bool = True) -> Reading:
         """The bytes of each batch; `objects`: the names that their indices are of.
 
-        Those that are missing or damaged are left out, and the object is named in the log once; so are those that the
-        store did not give in time.
+        What is damaged is named in the log once; what is missing only if the quorum's word was `confirmed`.
         """
-        found: dict[StoredBatch, Buffer] = {}
+        reading = Reading()
         absent = []
         for batch in wanted:
             kept = self._recent.find(objects[batch.object], batch.position, batch.size)
             if kept is None:
                 absent.append(batch)
             else:
-                found[batch] = kept
+                reading.found[batch] = kept
                 self._counters.recent_reads += 1
         if absent:
-            parts = await asyncio.gather(*(self._read_range(objects[one.object], one) for one in ranges(absent)))
-            for part in parts:
-                found |= part
-        return found
+            parts = [self._read_range(objects[one.object], one, reading, confirmed) for one in ranges(absent)]
+            await asyncio.gather(*parts)
+        return reading
 
-    async def _read_range(self, name: str, part: Range) -> dict[StoredBatch, Buffer]:
+    async def _read_range(self, name: str, part: Range, reading: Reading, confirmed: bool) -> None:
         try:
-            async with asyncio.timeout(READ_SECONDS), self._room:
-                self._counters.store_reads += 1
-                data = memoryview(await self._store.read(name, part.start, part.end - part.start))
+            data = memoryview(await self._reads.read(name, part.start, part.end - part.start))
+        except ObjectMissingError as error:
+            reading.gone.update(part.batches)
+            if confirmed:
+                self._counters.damaged_reads += 1
+                self._reads.complain(name, error)
+            return
         except (StoreUnavailableError, StoreRefusedError) as error:
-            self._complain(name, error)
-            return {}
+            self._reads.complain(name, error)
+            return
         except StoreError as error:
+            reading.damaged.update(part.batches)
             self._counters.damaged_reads += 1
-            self._complain(name, error)
-            return {}
-        except TimeoutError:
-            self._complain(name, f"no answer within {READ_SECONDS} s")
-            return {}
-        found: dict[StoredBatch, Buffer] = {}
+            self._reads.complain(name, error)
+            return
         for batch in part.batches:
             view = data[batch.position - part.start :][: batch.size]
             if self._is_whole(name, batch, view):
-                found[batch] = view
-        self._counters.damaged_reads += len(found) < len(part.batches)
-        return found
+                reading.found[batch] = view
+            else:
+                reading.damaged.add(batch)
+        self._counters.damaged_reads += not reading.damaged.isdisjoint(part.batches)
 
     def _is_whole(self, name: str, batch: StoredBatch, view: memoryview) -> bool:
         try:
             size = read_batch_header(view).size
         except BatchError as error:
-            self._complain(name, error)
+            self._reads.complain(name, error)
             return False
         if size != batch.size:
-            self._complain(name, f"the batch at {batch.position} has {size} bytes, the quorum says {batch.size}")
+            self._reads.complain(name, f"the batch at {batch.position} has {size} bytes, the quorum says {batch.size}")
         return size == batch.size
-
-    def _complain(self, name: str, why: object) -> None:
-        if name in self._complaints:
-            return
-        if len(self._complaints) >= MAX_COMPLAINTS:
-            self._complaints.clear()
-        self._complaints.add(name)
-        _log.error("records cannot be read from %s: %s", name, why)
 
 
 def ranges(batches: Sequence[StoredBatch]) -> list[Range]:

@@ -16,8 +16,16 @@ from pidkeeper.broker_agent.data.joining import Joining
 from pidkeeper.broker_agent.data.leading import Leaders
 from pidkeeper.broker_agent.data.listing import OffsetLister
 from pidkeeper.broker_agent.data.producing import Producer
+from pidkeeper.broker_agent.data.ranged_reads import RangedReads
 from pidkeeper.broker_agent.data.reading import BatchReader
 from pidkeeper.broker_agent.data.recent import RecentObjects
+from pidkeeper.broker_agent.data.record_finding import RecordFinder
+from pidkeeper.broker_agent.data.roll_gathering import TailReader
+from pidkeeper.broker_agent.data.roll_making import SegmentMaker
+from pidkeeper.broker_agent.data.rolling import Roller
+from pidkeeper.broker_agent.data.segment_indices import SegmentIndices
+from pidkeeper.broker_agent.data.segment_reading import SegmentReader
+from pidkeeper.broker_agent.data.segment_writing import SegmentWriter
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.store.counted import CountedStore
 from pidkeeper.broker_agent.data.store.port import ObjectStore
@@ -47,16 +55,37 @@ class DataRoom:
         writer = ObjectWriter(self.store, calls, session, self.discarder, rng, self.counters)
         self.gatherer = Gatherer(settings, writer, self.counters, self._joined)
         self.producer = Producer(settings, session, self.topics, self.gatherer, self.counters)
-        reader = BatchReader(self.store, self.recent, self.counters)
-        self.fetcher = Fetcher(settings, calls, session, self.topics, reader, self.watcher, self.counters)
-        self.lister = OffsetLister(calls, self.topics)
-        self.describer = Describer(self.topics, Leaders(directory))
+        reads = RangedReads(self.store, self.counters)
+        reader = BatchReader(reads, self.recent, self.counters)
+        self.indices = SegmentIndices(reads, self.counters, settings.index_bytes)
+        segments = SegmentReader(reads, self.indices)
+        self.fetcher = Fetcher(settings, calls, session, self.topics, reader, segments, self.watcher, self.counters)
+        self.lister = OffsetLister(calls, self.topics, RecordFinder(reader, segments))
+        leaders = Leaders(directory)
+        self.describer = Describer(self.topics, leaders)
+        self.roller = Roller(
+            calls,
+            session,
+            self.topics,
+            leaders,
+            SegmentMaker(TailReader(calls, reader), segments),
+            SegmentWriter(self.store, calls, session, self.discarder, rng),
+            self.counters,
+            rng,
+        )
+        self._roll = settings.roll
         self.joining = Joining(self.topics)
         self.administrator = Administrator(settings, self.topics, session.broker_id)
 
+    def start(self) -> None:
+        """Begin with what nobody asks for: to roll logs."""
+        if self._roll:
+            self.roller.start()
+
     async def stop(self) -> None:
         """End what is under way: nobody waits for it any more. The store stays open."""
-        for part in (self.producer, self.gatherer, self.watcher, self.topics, self.discarder):
+        parts = self.roller, self.producer, self.gatherer, self.watcher, self.topics, self.indices, self.discarder
+        for part in parts:
             await part.stop()
 
     def _joined(self, item: GatheredObject) -> None:

@@ -27,7 +27,7 @@ RETRY_BASE_SECONDS: Final = 0.02
 RETRY_MAX_SECONDS: Final = 1.0
 """Back-off while store or quorum do not answer: a blip costs little, and an outage one call a second."""
 
-_ASK_AGAIN: Final = frozenset(
+ASK_AGAIN: Final = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -109,7 +109,7 @@ class ObjectWriter:
             try:
                 answer = await self._calls.commit_object(request)
             except RequestError as error:
-                if error.code not in _ASK_AGAIN:
+                if error.code not in ASK_AGAIN:
                     raise self._uncommitted(item.id, error) from error
                 _log.debug("%s is not committed yet: %s", item.path, error)
                 attempt += 1

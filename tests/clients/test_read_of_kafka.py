@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.broker_agent.kafka.wire.data.records import Header, LogRecord
 from pidkeeper.cli.kafka_client import KafkaClient
-from pidkeeper.cli.log_records import Header, LogRecord
 from pidkeeper.cli.log_source import Source
 from pidkeeper.protocol.addresses import HostPort
 from tests.support.kafka_broker import KafkaBroker, why_unavailable

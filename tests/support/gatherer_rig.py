@@ -9,6 +9,11 @@ from pidkeeper.broker_agent.data.batches import checked_batch
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.discarding import Discarder
 from pidkeeper.broker_agent.data.gathering import Gatherer
+from pidkeeper.broker_agent.data.ranged_reads import RangedReads
+from pidkeeper.broker_agent.data.reading import BatchReader
+from pidkeeper.broker_agent.data.recent import RecentObjects
+from pidkeeper.broker_agent.data.segment_indices import SegmentIndices
+from pidkeeper.broker_agent.data.segment_reading import SegmentReader
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.writing import ObjectWriter
 from tests.support.data_parts import RNG, FaultyStore, StubRegistration
@@ -16,7 +21,7 @@ from tests.support.log_leader import LogLeader
 
 
 class Rig:
-    """A gatherer over a store and a leader in memory."""
+    """A gatherer over a store and a leader in memory, and what reads."""
 
     def __init__(self, retry_seconds: float = 0.02, **options: Any) -> None:
         self.settings = DataSettings(store="unused", **{"linger_ms": 0, **options})
@@ -26,6 +31,11 @@ class Rig:
         self.leader.add_topic("t", 3)
         self.counters = Counters()
         self.discarder = Discarder(self.store, RNG)
+        self.recent = RecentObjects(1 << 20)
+        self.reads = RangedReads(self.store, self.counters)
+        self.reader = BatchReader(self.reads, self.recent, self.counters)
+        self.indices = SegmentIndices(self.reads, self.counters, self.settings.index_bytes)
+        self.segments = SegmentReader(self.reads, self.indices)
         writer = ObjectWriter(self.store, self.leader, self.session, self.discarder, RNG, self.counters, retry_seconds)
         self.gatherer = Gatherer(self.settings, writer, self.counters)
 
@@ -54,4 +64,5 @@ class Rig:
 
     async def stop(self) -> None:
         await self.gatherer.stop()
+        await self.indices.stop()
         await self.discarder.stop()

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple, Protocol
 
 MAX_NAME_BYTES: Final = 512
 """S3 and GCS take 1,024 and Azure 1,024 characters: half of that leaves room for the prefix of a shared bucket."""
-MAX_SEGMENT_BYTES: Final = 200
-"""Of one part of a name: Linux takes 255 in a file's name."""
+MAX_SEGMENT_BYTES: Final = 255
+"""Of one part of a name: as many as Linux takes in a file's name. "<topic>-<partition>" has 254 at most."""
 MAX_OBJECT_BYTES: Final = 16 << 20
 """An agent gathers up to 4 MiB, to which one Produce request of up to 8 MiB may come; the next power of two."""
 MAX_CREATED_BYTES: Final = 4096

@@ -13,6 +13,7 @@ from pidkeeper.broker_agent.data import topics as topics_module
 from pidkeeper.broker_agent.data.describing import Describer
 from pidkeeper.broker_agent.data.leading import Leaders
 from pidkeeper.broker_agent.data.listing import OffsetLister
+from pidkeeper.broker_agent.data.record_finding import RecordFinder
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.topics import MAX_CREATED, Topics
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
@@ -160,7 +161,7 @@ async def test_every_agent_names_the_same_leaders() -> None:
 async def test_offsets_by_time() -> None:
     rig = Rig()
     topics = Topics(rig.settings, rig.leader, rig.session)
-    lister = OffsetLister(rig.leader, topics)
+    lister = OffsetLister(rig.leader, topics, RecordFinder(rig.reader, rig.segments))
     await rig.append(records(0, (b"a", b"b")), records(2, base_timestamp=START_MS + 50, max_timestamp=START_MS + 50))
 
     async def listed(*times: int, version: int = 7, topic: str = "t", partition: int = 0) -> list[tuple[int, int, int]]:

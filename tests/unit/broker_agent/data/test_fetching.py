@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.data.fetching import Fetcher
-from pidkeeper.broker_agent.data.reading import BatchReader, ranges
-from pidkeeper.broker_agent.data.recent import RecentObjects
+from pidkeeper.broker_agent.data.reading import ranges
 from pidkeeper.broker_agent.data.store.port import StoreUnavailableError
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.data.watching import LONG_MS, MAX_WATCHES, Watcher
@@ -42,11 +41,16 @@ class FetchRig(Rig):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.topics = Topics(self.settings, self.leader, self.session)
-        self.recent = RecentObjects(1 << 20)
         self.watcher = Watcher(self.leader, RNG)
-        reader = BatchReader(self.store, self.recent, self.counters)
         self.fetcher = Fetcher(
-            self.settings, self.leader, self.session, self.topics, reader, self.watcher, self.counters
+            self.settings,
+            self.leader,
+            self.session,
+            self.topics,
+            self.reader,
+            self.segments,
+            self.watcher,
+            self.counters,
         )
         self.code = 0
 

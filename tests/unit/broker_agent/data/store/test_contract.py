@@ -178,7 +178,7 @@ async def test_a_bad_name_is_refused_by_every_call(store: ObjectStore, name: str
 
 
 async def test_the_longest_names_are_taken(store: ObjectStore) -> None:
-    longest = "/".join(["x" * MAX_SEGMENT_BYTES, "y" * MAX_SEGMENT_BYTES, "z" * (MAX_NAME_BYTES - 402)])
+    longest = "/".join(["x" * MAX_SEGMENT_BYTES, "y" * (MAX_NAME_BYTES - MAX_SEGMENT_BYTES - 1 - 11), "z" * 10])
     deepest = "/".join("d" * (MAX_NAME_BYTES // 2))
     for name in (longest, deepest, "...", "..a", "-", "a..b/.c"):
         await store.put(name, [b"x"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pidkeeper.broker_agent.kafka.wire.data.decompression import MissingCodecError, UnreadableError, decompressed
 from pidkeeper.broker_agent.kafka.wire.data.fetch import AbortedTransaction
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     HEADER_BYTES,
@@ -16,10 +17,14 @@ from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     control_batch,
     read_batch_header,
 )
-from pidkeeper.cli import decompression
-from pidkeeper.cli.decompression import UnreadableError, decompressed
-from pidkeeper.cli.failures import CommandError
-from pidkeeper.cli.log_records import Aborted, Header, LogRecord, _RecordReader, batches, records_of
+from pidkeeper.broker_agent.kafka.wire.data.records import (
+    Aborted,
+    Header,
+    LogRecord,
+    _RecordReader,
+    batches,
+    records_of,
+)
 from pidkeeper.service.kafka.wire.primitives import WireError
 from tests.support.built_batches import BUILDERS, TIME_MS, built
 
@@ -103,15 +108,13 @@ def test_snappy_is_read_in_javas_frame_and_without() -> None:
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)
-def test_no_batch_takes_more_memory_than_the_bound(compression: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_batch_takes_more_memory_than_the_bound(compression: Compression) -> None:
     batch = built(0, (b"k", b"v" * 100_000), compression=compression)
     payload = batch[HEADER_BYTES:]
     size = len(decompressed(payload, compression))
-    monkeypatch.setattr(decompression, "MAX_RECORDS_BYTES", size)
-    assert len(decompressed(payload, compression)) == size
-    monkeypatch.setattr(decompression, "MAX_RECORDS_BYTES", size - 1)
+    assert len(decompressed(payload, compression, size)) == size
     with pytest.raises(UnreadableError):
-        decompressed(payload, compression)
+        decompressed(payload, compression, size - 1)
 
 
 @pytest.mark.parametrize("compression", COMPRESSED)
@@ -127,7 +130,7 @@ def test_without_cramjam_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(read(built(0, *RECORDS, compression=Compression.GZIP))) == 3
     for compression in (Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
         batch = built(0, *RECORDS)
-        with pytest.raises(CommandError, match=rf"{compression.name.lower()}.*pidkeeper\[compression\]"):
+        with pytest.raises(MissingCodecError, match=rf"{compression.name.lower()}.*pidkeeper\[compression\]"):
             decompressed(batch[HEADER_BYTES:], compression)
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from pidkeeper.broker_agent.kafka.wire.data.decompression import UnreadableError, decompressed
 from pidkeeper.broker_agent.kafka.wire.data.fetch import AbortedTransaction
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
@@ -17,7 +18,6 @@ from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     check_crc,
     read_batch_header,
 )
-from pidkeeper.cli.decompression import UnreadableError, decompressed
 
 MAX_VARINT_BYTES: Final = 10
 """A zigzag varint of 64 bits has seven of them in a byte."""
@@ -63,13 +63,24 @@ def batches(buffer: Buffer) -> Iterator[BatchHeader]:
 
 
 def records_of(buffer: Buffer, header: BatchHeader) -> Iterator[LogRecord]:
-    """The records of a batch. Raises WireError for a wrong CRC, UnreadableError, and CommandError."""
+    """The records of a batch. Raises WireError for a wrong CRC, UnreadableError, and MissingCodecError."""
     check_crc(buffer, header)
     data = decompressed(buffer[header.position + HEADER_BYTES : header.end], header.compression)
     reader = _RecordReader(data)
     for _ in range(header.records_count):
         yield reader.record(header)
     reader.finish()
+
+
+def record_times(buffer: Buffer, header: BatchHeader, limit: int) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record of a batch, nothing else of which is read; its records have `limit` bytes.
+
+    Raises UnreadableError, and MissingCodecError.
+    """
+    data = decompressed(buffer[header.position + HEADER_BYTES : header.end], header.compression, limit)
+    reader = _RecordReader(data)
+    for _ in range(header.records_count):
+        yield reader.time(header)
 
 
 class Aborted:
@@ -123,6 +134,20 @@ class _RecordReader:
             value,
             headers,
         )
+
+    def time(self, batch: BatchHeader) -> tuple[int, int]:
+        """Offset and timestamp of the next record."""
+        length = self._varint()
+        start = self._at
+        self._take(1)
+        timestamp_ms = batch.base_timestamp + self._varint()
+        if batch.timestamp_type == TimestampType.LOG_APPEND_TIME:
+            timestamp_ms = batch.max_timestamp
+        offset = batch.base_offset + self._varint()
+        if not self._at - start <= length <= len(self._data) - start:
+            raise UnreadableError(f"a record of {length} bytes, {len(self._data) - start} are there")
+        self._at = start + length
+        return offset, timestamp_ms
 
     def finish(self) -> None:
         """Raise UnreadableError unless all was read."""

@@ -8,7 +8,6 @@ from typing import Final
 
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import Compression
-from pidkeeper.cli.failures import CommandError
 
 MAX_RECORDS_BYTES: Final = 64 << 20
 """Records of one batch: eight times the largest request of a producer. Text shrinks to a fifth, as a rule."""
@@ -23,54 +22,58 @@ _XERIAL_HEAD_BYTES: Final = 16
 
 
 class UnreadableError(ValueError):
-    """Bytes that are no batch's records."""
+    """Bytes that are no batch's records, or too many."""
 
 
-def decompressed(records: Buffer, compression: Compression) -> bytes:
-    """The records of a batch. Raises UnreadableError, and CommandError where a package is missing for it."""
+class MissingCodecError(Exception):
+    """A package is missing for this compression. The message says which."""
+
+
+def decompressed(records: Buffer, compression: Compression, limit: int = MAX_RECORDS_BYTES) -> bytes:
+    """The records of a batch, of `limit` bytes at most. Raises UnreadableError, and MissingCodecError."""
     if compression == Compression.NONE:
         return bytes(records)
     if compression == Compression.GZIP:
-        return _gunzipped(records)
-    return _by_cramjam(bytes(records), compression)
+        return _gunzipped(records, limit)
+    return _by_cramjam(bytes(records), compression, limit)
 
 
-def _gunzipped(records: Buffer) -> bytes:
+def _gunzipped(records: Buffer, limit: int) -> bytes:
     stream = zlib.decompressobj(_GZIP_WINDOW)
     try:
-        found = stream.decompress(records, MAX_RECORDS_BYTES)
+        found = stream.decompress(records, limit)
     except zlib.error as error:
         raise UnreadableError(f"no gzip: {error}") from error
     if not stream.eof:
-        raise UnreadableError(f"gzip that is cut off, or has more than {MAX_RECORDS_BYTES} bytes")
+        raise UnreadableError(f"gzip that is cut off, or has more than {limit} bytes")
     return found
 
 
-def _by_cramjam(records: bytes, compression: Compression) -> bytes:
+def _by_cramjam(records: bytes, compression: Compression, limit: int) -> bytes:
     try:
         import cramjam
     except ImportError as error:
         name = compression.name.lower()
-        raise CommandError(f"the records are compressed by {name}, which needs cramjam: {EXTRA}") from error
+        raise MissingCodecError(f"the records are compressed by {name}, which needs cramjam: {EXTRA}") from error
     try:
         if compression == Compression.SNAPPY:
-            return _unsnapped(records, cramjam.snappy.decompress_raw_len, cramjam.snappy.decompress_raw_into)
+            return _unsnapped(records, limit, cramjam.snappy.decompress_raw_len, cramjam.snappy.decompress_raw_into)
         codec = cramjam.lz4 if compression == Compression.LZ4 else cramjam.zstd
         # Zeroed pages, which take no memory until they are written to.
-        room = bytearray(MAX_RECORDS_BYTES)
+        room = bytearray(limit)
         written = codec.decompress_into(records, room)
         return bytes(memoryview(room)[:written])
     except cramjam.DecompressionError as error:
-        raise UnreadableError(f"no {compression.name.lower()} of up to {MAX_RECORDS_BYTES} bytes: {error}") from error
+        raise UnreadableError(f"no {compression.name.lower()} of up to {limit} bytes: {error}") from error
 
 
 def _unsnapped(
-    records: bytes, length: Callable[[bytes], int], decompress_into: Callable[[bytes, bytearray], int]
+    records: bytes, limit: int, length: Callable[[bytes], int], decompress_into: Callable[[bytes, bytearray], int]
 ) -> bytes:
     blocks = _blocks(records) if records.startswith(_XERIAL) else [records]
     sizes = [length(block) for block in blocks]
-    if sum(sizes) > MAX_RECORDS_BYTES:
-        raise UnreadableError(f"snappy of {sum(sizes)} bytes, and {MAX_RECORDS_BYTES} are taken")
+    if sum(sizes) > limit:
+        raise UnreadableError(f"snappy of {sum(sizes)} bytes, and {limit} are taken")
     found = []
     for block, size in zip(blocks, sizes, strict=True):
         room = bytearray(size)
