@@ -98,7 +98,7 @@ class Loaded(NamedTuple):
 
     error_code: int
     pieces: list[Buffer]
-    aborted: list[AbortedTransaction]
+    aborted: Sequence[Aborted]
 
 
 class Fetcher:
@@ -208,19 +208,14 @@ class Fetcher:
         for one, outcome in zip(wanted, found, strict=True):
             if outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.forget(one.topic)
-        segments = await asyncio.gather(*(self._planned(objects, one, confirmed) for one in found))
+        rolled = [one.segment for one in found if one.segment is not None]
+        plans = iter(await asyncio.gather(*(self._segments.plan(objects, one, confirmed=confirmed) for one in rolled)))
+        segments = [None if one.segment is None else next(plans) for one in found]
         parts = [
-            Part(
-                one.asked.fetch_offset, one.asked.partition_max_bytes, log, None if segment is None else segment.sparse
-            )
+            Part(one.asked.fetch_offset, one.asked.partition_max_bytes, log, segment and segment.sparse)
             for one, log, segment in zip(wanted, found, segments, strict=True)
         ]
         return Found(objects, found, segments, select(parts, min(request.max_bytes, self._max_bytes)), confirmed)
-
-    async def _planned(self, objects: Sequence[str], log: LogBatches, confirmed: bool) -> PlannedSegment | None:
-        if log.segment is None:
-            return None
-        return await self._segments.plan(objects, log.segment, confirmed=confirmed)
 
     async def _read(
         self,
@@ -254,43 +249,46 @@ class Fetcher:
         """The outcome for each partition, with its bytes. Raises GoneError unless what was found is confirmed."""
         batches = [batch for one in found.selected for batch in one.batches]
         reading = await self._reader.read(found.objects, batches, confirmed=found.confirmed)
+        indices = [index for index, log in enumerate(found.logs) if log.segment is not None]
+        parts = await asyncio.gather(*(self._of_segment(wanted[index].asked, found, index) for index in indices))
+        of_segments = dict(zip(indices, parts, strict=True))
         committed = request.isolation_level is IsolationLevel.READ_COMMITTED
-        loads = (self._loaded(one.asked, found, index, reading) for index, one in enumerate(wanted))
-        return [
-            FetchedPartition(
-                one.asked.partition,
-                loaded.error_code,
-                log.end,
-                log.last_stable,
-                log.log_start,
-                loaded.aborted if committed else None,
-                loaded.pieces,
+        outcomes = []
+        for index, (one, log) in enumerate(zip(wanted, found.logs, strict=True)):
+            loaded = of_segments.get(index) or _of_tail(one.asked, found, index, reading)
+            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in loaded.aborted]
+            outcomes.append(
+                FetchedPartition(
+                    one.asked.partition,
+                    loaded.error_code,
+                    log.end,
+                    log.last_stable,
+                    log.log_start,
+                    aborted if committed else None,
+                    loaded.pieces,
+                )
             )
-            for one, log, loaded in zip(wanted, found.logs, await asyncio.gather(*loads), strict=True)
-        ]
+        return outcomes
 
-    async def _loaded(self, asked: FetchPartition, found: Found, index: int, reading: Reading) -> Loaded:
-        log, chosen = found.logs[index], found.selected[index]
-        if log.error_code != NONE:
-            return Loaded(log.error_code, [], [])
-        if log.segment is None:
-            code, pieces = assembled(chosen.rows, asked.fetch_offset, reading.found)
-            if code != NONE and not found.confirmed and not reading.gone.isdisjoint(chosen.batches):
-                raise GoneError(f"batches of log {log.log} are missing")
-            return Loaded(code, pieces, _told(log.aborted))
-        segment, span = found.segments[index], chosen.span
+    async def _of_segment(self, asked: FetchPartition, found: Found, index: int) -> Loaded:
+        segment, span = found.segments[index], found.selected[index].span
         if segment is None:
             return Loaded(KAFKA_STORAGE_ERROR, [], [])
         if span is None:
             return Loaded(NONE, [], [])
         part = await self._segments.part(segment, span, asked.fetch_offset, confirmed=found.confirmed)
-        if part is None:
-            return Loaded(KAFKA_STORAGE_ERROR, [], [])
-        return Loaded(NONE, [part.records], _told(part.aborted))
+        return Loaded(KAFKA_STORAGE_ERROR, [], []) if part is None else Loaded(NONE, [part.records], part.aborted)
 
 
-def _told(aborted: Sequence[Aborted]) -> list[AbortedTransaction]:
-    return [AbortedTransaction(one.producer_id, one.first_offset) for one in aborted]
+def _of_tail(asked: FetchPartition, found: Found, index: int, reading: Reading) -> Loaded:
+    """Raises GoneError unless what was found is confirmed."""
+    log, chosen = found.logs[index], found.selected[index]
+    if log.error_code != NONE:
+        return Loaded(log.error_code, [], [])
+    code, pieces = assembled(chosen.rows, asked.fetch_offset, reading.found)
+    if code != NONE and not found.confirmed and not reading.gone.isdisjoint(chosen.batches):
+        raise GoneError(f"batches of log {log.log} are missing")
+    return Loaded(code, pieces, log.aborted)
 
 
 def _room(caller: Caller) -> int | None:
