@@ -52,6 +52,12 @@ class DataCollector(Collector):
                 "Ranges read whose object is missing, or is not what the quorum says.",
                 counters.damaged_reads,
             ),
+            ("segments_rolled", "Segments made of tails that logs read from.", counters.rolls),
+            ("rolled_bytes", "Bytes of segments that logs read from.", counters.rolled_bytes),
+            ("rolls_refused", "Segments that the quorum or the store did not take.", counters.rolls_refused),
+            ("rolls_damaged", "Looks at logs that have a damaged or missing batch.", counters.rolls_damaged),
+            ("index_loads", "Indices of segments read from the store.", counters.index_loads),
+            ("index_hits", "Indices of segments that this agent still had in memory.", counters.index_hits),
             ("memory_reads", "Record batches that this agent still had in memory.", counters.recent_reads),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value=value)
@@ -77,6 +83,7 @@ class DataCollector(Collector):
             ("fetching_bytes", "Bytes of record batches in answers under way.", fetching.held),
             ("fetch_waiting", "Fetch requests that wait for room for their answers.", fetching.waiting),
             ("recent_bytes", "Bytes of this agent's newest objects that are kept in memory.", room.recent.bytes),
+            ("index_bytes", "Bytes of indices of segments that are kept in memory.", room.indices.bytes),
             ("objects_to_delete", "Objects without use that wait to be deleted.", room.discarder.waiting),
             ("put_age_seconds", "How long the oldest put is under way.", room.store.put_age_seconds),
             ("watch_calls", "Calls to the leader that wait until a log goes on.", room.watcher.calls_under_way),

@@ -53,9 +53,11 @@ async def data_agent(
         listener = KafkaListener(Access.PRODUCER)
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
         agent = make_agent(client, kafka=kafka, heartbeat_seconds=0.05, store_id=STORE)
-        options = DataSettings(store="unused", **settings)
+        # The leader has all logs rolled, as soon as there is something in them.
+        options = DataSettings(store="unused", **{"roll": False, **settings})
         room = DataRoom(options, store, leader, agent.session, agent.directory, random.Random(1))
         stack.push_async_callback(room.stop)
+        room.start()
         stack.push_async_callback(listener.stop)
         cluster_id = partial(getattr, agent.session, "cluster_id")
         data = DataAnswers(room, agent.directory, cluster_id)

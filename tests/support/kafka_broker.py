@@ -56,10 +56,10 @@ def _run_tool(main: str, *arguments: str) -> str:
     return done.stdout
 
 
-def dump_log_segments(segments: Iterable[Path], *, deep: bool = False) -> str:
-    """What Kafka's dump tool says of segments: a line a batch; `deep` adds a line a record."""
+def dump_log_segments(segments: Iterable[Path], *, deep: bool = False, values: bool = False) -> str:
+    """What Kafka's dump tool says of segments: a line a batch, `deep` a line a record, with `values`."""
     names = ",".join(str(path) for path in segments)
-    options = ["--deep-iteration"] if deep else []
+    options = ["--deep-iteration"] * deep + ["--print-data-log"] * values
     return _run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options)
 
 
