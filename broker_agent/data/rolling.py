@@ -27,7 +27,7 @@ MAX_ASKED: Final = 100
 an answer may have."""
 
 ROLL_SECONDS: Final = 1.0
-IDLE_SECONDS: Final = 5.0
+IDLE_SECONDS: Final = 2.0
 """Between two looks for logs that are due, where there were some, and where there were none; half as much more at
 most."""
 

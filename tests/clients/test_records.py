@@ -33,7 +33,7 @@ from tests.clients.record_witnesses import (
     confluent_sent,
     java_sent,
 )
-from tests.support.cluster import pidkeeper, running_cluster
+from tests.support.cluster import pidkeeper, running_cluster, wait_until
 
 # kafka-python leaves a socket that could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -49,10 +49,15 @@ OUTCOMES: Final = (True, False, True)
 
 ACTIONS: Final = ("send", "commit", "abort")
 
+ROLLED_SOON: Final = {"log_roll_rows": 4, "log_roll_ms": 200}
+"""So that what is read comes from tails and from segments."""
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with running_cluster(tmp_path_factory.mktemp("records"), agents=2, data=True) as one:
+    with running_cluster(
+        tmp_path_factory.mktemp("records"), agents=2, data=True, controller_options=ROLLED_SOON
+    ) as one:
         yield one
 
 
@@ -148,6 +153,29 @@ def test_every_library_reads_what_every_library_wrote(
             assert in_order(library.read(bootstrap, f"of-{codec}", level)) == expected[level], library.name
 
 
+def test_every_library_reads_from_segments_alone(
+    cluster: LocalCluster, bootstrap: str, libraries: list[Library]
+) -> None:
+    topic, writer = make_topic(bootstrap, "rolled"), Confluent()
+    everything = writer.write(bootstrap, topic, "gzip", None, batches("rolled", "idempotent", [True]))
+    transactions = batches("rolled", "transactional", OUTCOMES)
+    everything += writer.write(bootstrap, topic, "gzip", "rolled", transactions)
+    wait_until(lambda: all(one["batches"] == 0 for one in _partitions(cluster, topic)), "segments of all there is")
+    assert all(one["segments"] >= 1 and one["end"] > EACH for one in _partitions(cluster, topic))
+    given_up = {record for batch in transactions if not batch.committed for record in batch.records}
+    kept = [one for one in everything if one.record not in given_up]
+    for library in libraries:
+        for level, expected in zip(LEVELS, (everything, kept), strict=True):
+            assert in_order(library.read(bootstrap, topic, level)) == in_order(sorted(expected)), library.name
+
+
+def _partitions(cluster: LocalCluster, topic: str) -> list[dict[str, Any]]:
+    printed = pidkeeper("topics", "describe", topic, "--cluster", cluster.directory, "--output", "json")
+    assert printed.returncode == 0, printed.stderr
+    partitions: list[dict[str, Any]] = json.loads(printed.stdout)["partitions"]
+    return partitions
+
+
 def test_log_read_prints_what_a_client_reads(
     written: tuple[str, dict[str, dict[int, list[Found]]]], cluster: LocalCluster
 ) -> None:
@@ -176,9 +204,7 @@ def test_described_partitions_end_where_clients_see_them_end(cluster: LocalClust
         (producer.commit_transaction if batch.committed else producer.abort_transaction)(SECONDS)
     producer.begin_transaction()
     confluent_sent(producer, topic, batches("described", "open", [True])[0].records)
-    printed = pidkeeper("topics", "describe", topic, "--cluster", cluster.directory, "--output", "json")
-    assert printed.returncode == 0, printed.stderr
-    described = {one["partition"]: one for one in json.loads(printed.stdout)["partitions"]}
+    described = {one["partition"]: one for one in _partitions(cluster, topic)}
     for level, field in zip(LEVELS, ("end", "last_stable"), strict=True):
         for partition in range(PARTITIONS):
             start, end = _watermarks(bootstrap, topic, partition, level)

@@ -14,6 +14,7 @@ from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.list_offsets import ListOffsetsRequest, PartitionTimestamp, TopicTimestamps
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import Compression
 from pidkeeper.protocol.segment_messages import DeleteRecordsRequest
+from tests.support import log_leader
 from tests.support.built_batches import TIME_MS, built
 from tests.support.data_parts import records
 from tests.support.roll_rig import RollRig
@@ -116,6 +117,15 @@ async def test_markers_have_no_time(rig: RollRig) -> None:
     before = await listed(rig, START_MS + 11, MAX_TIMESTAMP)
     await rig.roller.roll_due()
     assert await listed(rig, START_MS + 11, MAX_TIMESTAMP) == before == [(-1, -1), (0, START_MS + 10)]
+
+
+async def test_a_marker_before_it_is_passed_over(rig: RollRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.write(name="x")
+    monkeypatch.setattr(log_leader, "NOW", START_MS + 1000)
+    rig.end("x", committed=True)
+    await rig.append(timed(500))
+    await rig.roller.roll_due()
+    assert await listed(rig, START_MS + 400) == [(2, START_MS + 500)]
 
 
 @pytest.mark.parametrize("rolled", [False, True])

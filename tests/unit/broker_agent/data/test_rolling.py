@@ -15,6 +15,7 @@ from pidkeeper.broker_agent.data.rolling import BUSY_SECONDS, IDLE_SECONDS, REST
 from pidkeeper.broker_agent.data.store.port import ObjectMissingError, StoreRefusedError, StoreUnavailableError
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import split_batches
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.log_messages import LogBatches, ReadLogsRequest, ReadLogsResponse
 from pidkeeper.protocol.messages import BrokerDescription
 from pidkeeper.protocol.segment_messages import CommitSegmentRequest, DeleteRecordsRequest
 from pidkeeper.protocol.segments import index_path
@@ -193,6 +194,21 @@ async def test_the_answer_to_a_commit_is_lost(rig: RollRig) -> None:
     await rig.roller.roll_due()
     assert [one.number for one in rig.leader.asked("commit_segment")] == [0, 0, 0]
     assert rig.counters.rolls == len(rig.kept_segments()) == 1
+
+
+async def test_a_registration_that_changes_meanwhile(rig: RollRig) -> None:
+    await mixed(rig)
+    epoch = rig.leader.register(7)
+
+    def register(_: str) -> None:
+        rig.session.broker_epoch = epoch
+
+    rig.store.put_faults.append(register)
+    await rig.roller.roll_due()
+    assert rig.leader.asked("commit_segment") == [], "the name is of an epoch that is gone"
+    await rig.roller.roll_due()
+    assert [(one.broker_epoch, one.number) for one in rig.leader.asked("commit_segment")] == [(epoch, 0)]
+    assert rig.counters.rolls == 1
 
 
 async def test_numbers_rise_and_a_stale_epoch_ends(rig: RollRig) -> None:
@@ -395,6 +411,36 @@ async def test_a_segment_that_is_lost_is_told(rig: RollRig, which: str, caplog: 
     assert (await rig.fetch((0, 8)))[0].error_code == 56
     rig.store._objects[lost] = data
     assert len((await rig.fetch((0, 2)))[0].records) == 1
+
+
+async def test_an_index_of_another_segment_is_none(rig: RollRig, caplog: pytest.LogCaptureFixture) -> None:
+    for log in (0, 1):
+        for _ in range(2 + log):
+            await rig.write(log=log)
+    await rig.roller.roll_due()
+    (name,), (other,) = rig.names(0), rig.names(1)
+    sizes = [rig.kept_segments(log)[0].index_size for log in (0, 1)]
+    assert sizes[0] == sizes[1]
+    rig.store._objects[index_path(name)] = rig.store._objects[index_path(other)]
+    with caplog.at_level(logging.ERROR):
+        codes = [each.error_code for each in await rig.fetch((0, 0), (1, 0))]
+    assert codes == [56, 0]
+    assert name in caplog.text and other not in caplog.text
+
+
+async def test_segments_of_two_answers(rig: RollRig) -> None:
+    """A leader that was deposed has less of one of the logs."""
+    for log in (0, 1):
+        await rig.write((b"log-%d" % log,), log=log)
+    await rig.roller.roll_due()
+
+    def behind(request: ReadLogsRequest, answer: ReadLogsResponse) -> None:
+        if not request.confirmed:
+            answer.logs[1] = LogBatches(1, 1, 0, 0, 0)
+
+    rig.leader.edits["read_logs"] = behind
+    answers = await rig.fetch((0, 0), (1, 0))
+    assert [b"log-%d" % log in bytes(one.records[0]) for log, one in enumerate(answers)] == [True, True]
 
 
 async def test_answers_of_segments_are_bounded(rig: RollRig) -> None:
