@@ -27,6 +27,7 @@ from tests.fuzz.owner_files import OwnersTarget
 from tests.fuzz.peer_links import HandshakeTarget
 from tests.fuzz.raft_core import CoreTarget, PeerFrameTarget
 from tests.fuzz.record_batches import RecordTarget
+from tests.fuzz.segment_indices import SegmentIndexTarget
 from tests.fuzz.storage_files import ArchiveTarget, DumpTarget, LogTarget, SnapshotTarget
 from tests.fuzz.target import StepCount, Target, Violation
 from tests.fuzz.znode_data import ZnodeTarget
@@ -45,6 +46,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "kafka": KafkaTarget,
     "kafka_data": KafkaDataTarget,
     "kafka_batches": KafkaBatchesTarget,
+    "segment_index": SegmentIndexTarget,
     "controller_kafka": ControllerKafkaTarget,
     "controller_http": ControllerHttpTarget,
     "agent_http": AgentHttpTarget,

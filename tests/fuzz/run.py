@@ -23,7 +23,7 @@ REPORT: Final = Path("build/fuzz.json")
 FOUND: Final = Path("build/fuzz")
 
 WEIGHTS: Final = {
-    "peer_frames": 23.0,
+    "peer_frames": 22.0,
     "handshake": 4.0,
     "raft_core": 5.0,
     "wal": 7.0,
@@ -36,6 +36,7 @@ WEIGHTS: Final = {
     "kafka": 7.0,
     "kafka_data": 2.0,
     "kafka_batches": 2.0,
+    "segment_index": 1.0,
     "controller_kafka": 1.0,
     "controller_http": 0.5,
     "agent_http": 0.5,

@@ -11,6 +11,9 @@ AGENT: Final = "broker_agent/data"
 STATE: Final = "controller/state"
 
 
+UNROLLED: Final = "its agents roll no logs"
+"""Why the simulator does not see what is wrong with segments."""
+
 DATA_BUGS: Final = (
     Planted(
         "object-committed-before-it-is-stored",
@@ -142,5 +145,44 @@ DATA_BUGS: Final = (
         "who reads committed records is shown no others",
         "KAFKA-5376's class: the range of the aborted transactions is off",
         (replace(STATE, "PartitionLog.aborted_between", "one.first_offset < below", "one.first_offset < offset"),),
+    ),
+    Planted(
+        "aborted-transactions-of-older-segments-forgotten",
+        "who reads committed records is shown no others",
+        "a transaction that lies in one segment, with its marker in the next one",
+        (
+            replace(
+                AGENT,
+                "SegmentMaker.make",
+                "tail.aborted.union(*(one.aborted for one in older))",
+                "tail.aborted",
+            ),
+        ),
+        ("tests/unit/broker_agent/data/test_rolling.py",),
+        UNROLLED,
+    ),
+    Planted(
+        "damaged-batch-rolled",
+        "nothing is let go of that was not read whole",
+        "a copy that is made without a look at the checksums, after which the original is deleted",
+        (replace(AGENT, "roll_gathering._checked", "check_crc(data, header)", "pass"),),
+        ("tests/unit/broker_agent/data/test_rolling.py",),
+        UNROLLED,
+    ),
+    Planted(
+        "segment-committed-without-its-index",
+        "what is visible is durable",
+        "KIP-405's class: a segment whose index did not reach the remote storage",
+        (replace(AGENT, "SegmentWriter.write", "await self._put(index_path(name.path), [built.sparse])", "pass"),),
+        ("tests/unit/broker_agent/data/test_rolling.py",),
+        UNROLLED,
+    ),
+    Planted(
+        "rolled-away-taken-for-lost",
+        "a log is readable from each of its offsets",
+        "whoever reads by coordinates of a moment ago finds objects that were collected since",
+        (replace(AGENT, "Fetcher.fetch", "GoneError", "ZeroDivisionError"),),
+        ("tests/unit/broker_agent/data/test_rolling.py",),
+        UNROLLED,
     ),
 )

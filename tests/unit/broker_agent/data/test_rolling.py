@@ -415,7 +415,7 @@ async def test_a_segment_that_is_lost_is_told(rig: RollRig, which: str, caplog: 
 
 async def test_an_index_of_another_segment_is_none(rig: RollRig, caplog: pytest.LogCaptureFixture) -> None:
     for log in (0, 1):
-        for _ in range(2 + log):
+        for _ in range(3 - log):
             await rig.write(log=log)
     await rig.roller.roll_due()
     (name,), (other,) = rig.names(0), rig.names(1)
