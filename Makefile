@@ -2,8 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers lock clean
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \

@@ -120,9 +120,9 @@ class Cluster:
         self.kill_points = KillPoints(self)
         self.network = Network(self.world, self.swarm)
         clocks = zip(machines, self.swarm.clock_rates, strict=True)
+        self.data = DataPlane(self, load) if load.partitions else None
         self.members = {node: Member(self, node, rate) for node, rate in clocks}
         self.network.members = self.members
-        self.data = DataPlane(self, load) if load.partitions else None
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
         self.gone: list[Agent] = []

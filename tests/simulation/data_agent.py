@@ -62,6 +62,10 @@ class AgentData:
         port = StorePort(store, loop)
         self.room = DataRoom(settings, port, agent.client, agent.session, agent.directory, rng)
 
+    def roll(self) -> None:
+        """Roll logs while the process lives."""
+        self._run(self.room.roller._roll_forever())
+
     def produce(self, sent: Sent, data: bytes, transactional_id: str | None, timeout_ms: int, done: Produced) -> None:
         """Append one batch. Those that are asked for one after another are on one connection, in that order."""
         topic = TopicRecords(sent.topic, [PartitionRecords(sent.partition, memoryview(data))])

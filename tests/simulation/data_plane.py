@@ -49,7 +49,8 @@ class DataLoad(msgspec.Struct, frozen=True):
 
     `partitions`: 0 for no data. `strangers`: share of a plain producer's batches with an id that nobody was given.
     `lost`: of the answers to producers. `late`: of all clients' requests to the quorum, and of their answers.
-    `newest`: the quorum begins with the newest build, whatever else was drawn.
+    `newest`: the quorum begins with the newest build, whatever else was drawn. `roll_rows`, `roll_age_ms`: with which a
+    tail is rolled, and `segment_bytes` what a segment grows to.
     """
 
     partitions: int
@@ -64,6 +65,9 @@ class DataLoad(msgspec.Struct, frozen=True):
     late: float
     newest: bool
     faults: StoreFaults
+    roll_rows: int
+    roll_age_ms: int
+    segment_bytes: int
 
 
 def draw(rng: random.Random) -> DataLoad:
@@ -82,6 +86,9 @@ def draw(rng: random.Random) -> DataLoad:
         late=rng.choice((0.0, 0.1, 0.25)),
         newest=present and rng.random() < 0.8,
         faults=draw_faults(rng),
+        roll_rows=rng.choice((2, 5, 20, 1000)),
+        roll_age_ms=rng.choice((2_000, 20_000)),
+        segment_bytes=rng.choice((500, 5_000, 1 << 20)),
     )
 
 

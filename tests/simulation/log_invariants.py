@@ -3,6 +3,8 @@
 - each batch begins where its log ends, and every member has each log's end and last stable offset as the records have
   them; the second is never above the first, and neither ever falls on what one member applied;
 - an object whose batches join is in the store, with these very batches at their places, and stays;
+- a segment that takes the place of rows has just these, each as it was, and control batches for markers, in a part of
+  its log that is decided; its index is there;
 - no agent asks to delete what a log refers to, nor does a log refer to what an agent asked to delete;
 - a batch was sent by somebody for this very log, once for each time that it is there, and once at all if its producer
   is idempotent; its producer id had been given to somebody;
@@ -16,10 +18,12 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import read_batch_header
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord
 from pidkeeper.protocol.records import decode_batch
+from pidkeeper.protocol.segments import LOG_SUFFIX, SegmentRecord, index_path
 from tests.simulation.log_model import LogEnds, LogModel, Row
 from tests.simulation.object_store import SimStore
 from tests.simulation.sent_batches import COVERED_FROM, Batches, Sent
@@ -43,6 +47,9 @@ class LogMonitor:
         self._seen: dict[Process, dict[int, LogEnds]] = {}
         self._referenced: dict[str, int] = {}
         """The CRC of each object, by name."""
+        self._rows: dict[str, int] = {}
+        """How many rows are read from each."""
+        self.segments = 0
         store.on_delete = self._deleting
 
     def applied(self, process: Process, entry: Entry) -> None:
@@ -79,7 +86,10 @@ class LogMonitor:
     def _first_applied(self, process: Process, entry: Entry) -> None:
         founding = process.machine.foundings.founding_id
         for record in decode_batch(entry.data):
-            if not isinstance(record, ObjectRecord):
+            if isinstance(record, SegmentRecord):
+                assert founding is not None, f"{record} of no founding"
+                self._rolled(record, record.name.path(record.object, founding))
+            elif not isinstance(record, ObjectRecord):
                 self.model.others([record])
             elif record.batches:
                 assert founding is not None, f"{record} of no founding"
@@ -99,7 +109,43 @@ class LogMonitor:
             piece = data[batch.position : batch.position + batch.size]
             sent = self._batches.sent_as(piece)
             row = self.model.append(record, batch, piece[COVERED_FROM:])
+            row.place = name
+            self._rows[name] = self._rows.get(name, 0) + 1
             self._check_sender(process, batch, sent, row)
+
+    def _rolled(self, record: SegmentRecord, name: str) -> None:
+        if not record.replaces:
+            return
+        log = self.model.logs[record.log]
+        rows = log.rolled(record.name.base_offset, record.end_offset)
+        for stored in (name, index_path(name)):
+            data = self._store.content(stored)
+            if data is None or stored in self._store.discarded:
+                raise Violation("segment-missing", f"{record}, but of {stored} there is {data and len(data)}")
+            self._referenced[stored] = zlib.crc32(data)
+        view = memoryview(self._store.content(name) or b"")
+        for row in rows:
+            header = read_batch_header(view)
+            found = header.base_offset, header.records_count, header.is_control
+            same = row.covered in {b"", bytes(view[: header.size])[COVERED_FROM:]}
+            if found != (row.offset, row.records, not row.covered) or not same:
+                raise Violation("segment-content", f"{record} has {header} for the row at {row.offset}")
+            view = view[header.size :]
+            self._let_go(row.place)
+            row.place = name
+        if view:
+            raise Violation("segment-content", f"{record} has {len(view)} bytes behind its last row")
+        self._rows[name] = self._rows[index_path(name)] = len(rows)
+        self.segments += 1
+
+    def _let_go(self, name: str) -> None:
+        """A row is not read from this object any more, nor anything else of it if it was the last one."""
+        for stored in (name, index_path(name)) if name.endswith(LOG_SUFFIX) else (name,):
+            if not name:
+                continue
+            self._rows[stored] -= 1
+            if not self._rows[stored]:
+                del self._rows[stored], self._referenced[stored]
 
     def _check_sender(self, process: Process, batch: BatchCoordinates, sent: Sent | None, row: Row) -> None:
         log = self.model.logs[batch.log]

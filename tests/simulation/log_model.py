@@ -18,9 +18,9 @@ from tests.simulation.world import Violation
 
 class Row:
     """A batch or a marker. `committed`: None while its transaction is open; `covered`: a batch's bytes from the CRC's
-    reach on, nothing for a marker."""
+    reach on, nothing for a marker. `place`: the object that it is read from, nothing for a marker of a tail."""
 
-    __slots__ = ("committed", "covered", "offset", "pair", "records", "transactional")
+    __slots__ = ("committed", "covered", "offset", "pair", "place", "records", "transactional")
 
     def __init__(self, offset: int, records: int, pair: Pair, covered: bytes, *, transactional: bool) -> None:
         self.offset = offset
@@ -28,6 +28,7 @@ class Row:
         self.pair = pair
         self.covered = covered
         self.transactional = transactional
+        self.place = ""
         self.committed: bool | None = None if transactional and covered else True
 
     @property
@@ -57,6 +58,14 @@ class ModelLog:
         """As of now."""
         end = self.rows[-1].end if self.rows else 0
         return LogEnds(end, min((rows[0].offset for rows in self.open.values()), default=end))
+
+    def rolled(self, base_offset: int, end_offset: int) -> list[Row]:
+        """The rows that make up a range, which is decided. Raises Violation."""
+        rows = [row for row in self.rows if row.offset >= base_offset and row.end <= end_offset]
+        whole = rows and rows[0].offset == base_offset and rows[-1].end == end_offset
+        if not whole or end_offset > self.ends.last_stable:
+            raise Violation("rolled-amid", f"{base_offset} to {end_offset} of {self.topic}: the log is {self.ends}")
+        return rows
 
     def visible(self, first: int, below: int, *, committed: bool) -> list[Row]:
         """The batches in a range that a consumer is given, each whole."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.node.assembly import raft_config
 from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
-from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, SegmentSettings, Voter
 from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory, read_meta
@@ -384,6 +384,13 @@ def base_url(node_id: int) -> str:
     return f"http://127.0.0.1:{node_id}"
 
 
+def _segments(cluster: Cluster) -> SegmentSettings:
+    if cluster.data is None:
+        return SegmentSettings()
+    load = cluster.data.load
+    return SegmentSettings(rows=load.roll_rows, age_ms=load.roll_age_ms, segment_bytes=load.segment_bytes)
+
+
 def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> MemberSettings:
     swarm = cluster.swarm
     return MemberSettings(
@@ -401,6 +408,7 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         snapshot_allocations=swarm.snapshot_allocations,
         snapshot_bytes=swarm.snapshot_bytes,
         segment_bytes=swarm.segment_bytes,
+        segments=_segments(cluster),
         peer_keys=(b"the key of the simulated cluster",),
         bridge=cluster.migrating.present and cluster.migrating.bridge,
         transaction_abort_check_ms=cluster.transactional.abort_check_ms,
