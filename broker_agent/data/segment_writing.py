@@ -96,7 +96,7 @@ class SegmentWriter:
             await self._put(index_path(name.path), [built.sparse])
             if not self._is_current(name):
                 raise NotRolledError("the registration has changed meanwhile")
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             for path in name.paths:
                 self._discarder.discard(path)
             raise
