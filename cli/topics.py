@@ -112,9 +112,19 @@ def describe(name: str, members: Controllers, output: str) -> None:
         ]
     )
     print_table(
-        ("Partition", "Log", "Start", "End", "LastStable", "Bytes", "Batches", "HeldBy"),
+        ("Partition", "Log", "Start", "End", "LastStable", "Bytes", "Segments", "Batches", "HeldBy"),
         [
-            (one.partition, one.log, one.start, one.end, one.last_stable, one.bytes, one.batches, one.held_by)
+            (
+                one.partition,
+                one.log,
+                one.start,
+                one.end,
+                one.last_stable,
+                one.bytes,
+                one.segments,
+                one.batches,
+                one.held_by,
+            )
             for one in partitions
         ],
     )

@@ -124,9 +124,9 @@ def test_a_description_has_each_partition(filled: ServedMember) -> None:
         ["RetentionBytes", "-"],
     ]
     assert rows[5:] == [
-        ["Partition", "Log", "Start", "End", "LastStable", "Bytes", "Batches", "HeldBy"],
-        ["0", "0", "0", "0", "0", "0", "0", "-"],
-        ["1", "1", "0", "6", "4", "270", "3", "tx"],
+        ["Partition", "Log", "Start", "End", "LastStable", "Bytes", "Segments", "Batches", "HeldBy"],
+        ["0", "0", "0", "0", "0", "0", "0", "0", "-"],
+        ["1", "1", "0", "6", "4", "270", "0", "3", "tx"],
     ]
     described = filled.json("describe", "events")
     assert described["topic"]["topic_id"] == str(ID)
@@ -140,6 +140,7 @@ def test_a_description_has_each_partition(filled: ServedMember) -> None:
         "batches": 3,
         "held_by": "tx",
         "held_since_ms": 1,
+        "segments": 0,
     }
 
 
