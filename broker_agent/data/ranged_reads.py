@@ -39,6 +39,11 @@ class RangedReads:
         except TimeoutError:
             raise StoreUnavailableError(f"no answer within {READ_SECONDS} s") from None
 
+    def tell_damage(self, name: str, why: object) -> None:
+        """Count a range that is not what the quorum says, and name its object in the log, once."""
+        self._counters.damaged_reads += 1
+        self.complain(name, why)
+
     def complain(self, name: str, why: object) -> None:
         """Name an object in the log, once."""
         if name in self._complaints:

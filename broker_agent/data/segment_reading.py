@@ -9,7 +9,12 @@ from pidkeeper.broker_agent.data.ranged_reads import RangedReads
 from pidkeeper.broker_agent.data.segment_building import BrokenSegmentError, following
 from pidkeeper.broker_agent.data.segment_index import IndexDamagedError, SegmentIndex, Span
 from pidkeeper.broker_agent.data.segment_indices import SegmentIndices
-from pidkeeper.broker_agent.data.store.port import ObjectMissingError, StoreError
+from pidkeeper.broker_agent.data.store.port import (
+    ObjectMissingError,
+    StoreError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchHeader, read_batch_header
 from pidkeeper.protocol.log_messages import AbortedTransaction
@@ -81,13 +86,16 @@ class SegmentReader:
             return None
 
     def complain(self, planned: PlannedSegment, why: object) -> None:
-        """Name a segment in the log, once."""
-        self._reads.complain(planned.name, why)
+        """A segment is damaged: count it, and name it in the log, once."""
+        self._reads.tell_damage(planned.name, why)
 
     def _fail(self, name: str, error: Exception, *, confirmed: bool) -> None:
         if isinstance(error, ObjectMissingError) and not confirmed:
             raise GoneError(str(error)) from error
-        self._reads.complain(name, error)
+        if isinstance(error, StoreUnavailableError | StoreRefusedError):
+            self._reads.complain(name, error)
+        else:
+            self._reads.tell_damage(name, error)
 
 
 def _bounds(data: Buffer, offset: int) -> tuple[BatchHeader, BatchHeader]:

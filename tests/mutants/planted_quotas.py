@@ -72,7 +72,7 @@ QUOTA_BUGS: Final = (
         (
             replace(
                 "broker_agent/data/fetching.py",
-                "Fetcher.fetch",
+                "Fetcher._answer",
                 "caller.meter is not None and not caller.meter.fetched(_)",
                 "False",
             ),

@@ -406,10 +406,15 @@ async def test_a_segment_that_is_lost_is_told(rig: RollRig, which: str, caplog: 
             (one,) = await rig.fetch((0, 2), wait_ms=10_000)
             assert (one.error_code, one.records) == (56, [])
     assert len(caplog.records) == 1 and name in caplog.text
+    assert rig.counters.damaged_reads == 2
     assert [one.confirmed for one in rig.leader.asked("read_logs")[-2:]] == [False, True]
     rig.store._objects[lost] = data[:-1] + bytes([data[-1] ^ 1]) if which == "sparse" else data[:-1]
     assert (await rig.fetch((0, 8)))[0].error_code == 56
+    assert rig.counters.damaged_reads == 3
     rig.store._objects[lost] = data
+    rig.store.read_faults.append(raising(StoreUnavailableError("away")))
+    assert (await rig.fetch((0, 2)))[0].error_code == 56
+    assert rig.counters.damaged_reads == 3, "that is no damage"
     assert len((await rig.fetch((0, 2)))[0].records) == 1
 
 
