@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pidkeeper.broker_agent.data.roll_gathering import Tail, TailReader
+from pidkeeper.broker_agent.data.roll_gathering import DamagedLogError, Tail, TailReader
 from pidkeeper.broker_agent.data.segment_building import (
     BrokenSegmentError,
     BuiltSegment,
@@ -56,11 +56,21 @@ class SegmentMaker:
         limit = min(segment_bytes, MAX_OBJECT_BYTES)
         tail = await self._tails.read(due, limit)
         older = await self._older(due, objects, tail, limit)
+        try:
+            built = await self._built(tail, older)
+        except ValueError as error:
+            raise DamagedLogError(
+                f"log {due.log} makes no segment from offset {tail.base_offset} on: {error}"
+            ) from error
+        return Roll(built, tail.rows + len(older), tail.end_offset < due.last_stable)
+
+    async def _built(self, tail: Tail, older: Sequence[_Older]) -> BuiltSegment:
+        """Raises ValueError for what does not follow each other, or has too large an index."""
         builder = SegmentBuilder(older[0].base_offset if older else tail.base_offset)
         aborted = tail.aborted.union(*(one.aborted for one in older))
         for piece in (*(one.data for one in older), *tail.pieces):
             await _in_turns(builder.adding(piece))
-        return Roll(builder.finish(aborted), tail.rows + len(older), tail.end_offset < due.last_stable)
+        return builder.finish(aborted)
 
     async def _older(self, due: DueLog, objects: Sequence[str], tail: Tail, limit: int) -> list[_Older]:
         """The segments to be written again, ascending. One that cannot be read is left as it is, with those before."""

@@ -37,6 +37,12 @@ PATIENCE_SECONDS: Final = 60.0
 REST_SECONDS: Final = 600.0
 """For a log that has damage: an operator has to look at it, and each look of ours reads its tail."""
 
+REFUSED_SECONDS: Final = 60.0
+"""For a log whose segment store or quorum refuse: others have their turn."""
+
+OVERTAKEN_SECONDS: Final = 5.0
+"""For a log that was not as its roller knew it: somebody else rolls it, or what is asked of it is wrong."""
+
 MAX_RESTING: Final = 10_000
 """Logs at rest; forgotten together, above that. No more logs exist."""
 
@@ -104,13 +110,18 @@ class Roller:
             try:
                 if await self._roll(one, answer.objects, answer.segment_bytes):
                     pause = BUSY_SECONDS
+            except RollRefusedError as error:
+                self._refuse(one.log, error)
+                return self._away()
             except (UnreadError, NotRolledError, RequestError) as error:
-                self._tell(error)
+                _log.debug("a log is not rolled yet: %s", error)
                 return self._away()
             except NothingToRollError as error:
                 _log.debug("%s", error)
             except DamagedLogError as error:
-                self._rest(one.log, error)
+                self._counters.rolls_damaged += 1
+                self._rest(one.log, REST_SECONDS)
+                _log.error("a log is not rolled, and nothing of it is lost by that: %s", error)
         self._failures = 0
         return pause
 
@@ -124,6 +135,7 @@ class Roller:
         roll = await self._maker.make(due, objects, segment_bytes)
         if not await self._writer.write(due, roll.segment, roll.replaces):
             self._counters.rolls_refused += 1
+            self._rest(due.log, OVERTAKEN_SECONDS)
             _log.debug("log %d is not as it was: nothing is rolled", due.log)
             return False
         self._counters.rolls += 1
@@ -153,18 +165,14 @@ class Roller:
                 own.append(one)
         return own
 
-    def _rest(self, log: int, error: DamagedLogError) -> None:
-        self._counters.rolls_damaged += 1
+    def _rest(self, log: int, seconds: float) -> None:
         if len(self._resting) >= MAX_RESTING:
             self._resting.clear()
-        self._resting[log] = asyncio.get_running_loop().time() + REST_SECONDS
-        _log.error("a log is not rolled, and nothing of it is lost by that: %s", error)
+        self._resting[log] = asyncio.get_running_loop().time() + seconds
 
-    def _tell(self, error: Exception) -> None:
-        if not isinstance(error, RollRefusedError):
-            _log.debug("a log is not rolled yet: %s", error)
-            return
+    def _refuse(self, log: int, error: RollRefusedError) -> None:
         self._counters.rolls_refused += 1
+        self._rest(log, REFUSED_SECONDS)
         if str(error) != self._refused:
             # Each roll would say it again.
             self._refused = str(error)

@@ -153,7 +153,7 @@ DATA_BUGS: Final = (
         (
             replace(
                 AGENT,
-                "SegmentMaker.make",
+                "SegmentMaker._built",
                 "tail.aborted.union(*(one.aborted for one in older))",
                 "tail.aborted",
             ),

@@ -29,7 +29,9 @@ TIMED_OUT = RequestError(ErrorCode.REQUEST_TIMED_OUT)
 
 
 @pytest.fixture
-async def rig() -> AsyncIterator[RollRig]:
+async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RollRig]:
+    monkeypatch.setattr(rolling, "REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr(rolling, "OVERTAKEN_SECONDS", 0.0)
     made = RollRig()
     yield made
     await made.stop()
@@ -327,6 +329,26 @@ async def test_the_quorum_is_away_or_refuses(rig: RollRig) -> None:
     asked = len(rig.leader.calls)
     assert await rig.roller.roll_due() == ROLL_SECONDS
     assert len(rig.leader.calls) == asked, "without a registration nobody is asked"
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_log_that_is_refused_rests(rig: RollRig, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling, "REFUSED_SECONDS", 60.0)
+    monkeypatch.setattr(rolling, "OVERTAKEN_SECONDS", 60.0)
+    for log in (0, 1):
+        await rig.write(log=log)
+
+    async def overtake() -> None:
+        delete = DeleteRecordsRequest(7, rig.session.broker_epoch or 0, ((0, 1),))
+        await rig.leader.delete_records(delete)
+        await rig.write()
+
+    invalid = raising(RequestError(ErrorCode.INVALID_REQUEST))
+    rig.leader.fault("commit_segment", invalid if refused else lambda _: overtake())
+    for _ in range(2):
+        await rig.roller.roll_due()
+    assert rig.counters.rolls_refused == 1
+    assert [len(rig.kept_segments(log)) for log in (0, 1)] == [0, 1], "the other one has its turn"
 
 
 async def test_logs_of_others_are_theirs_for_a_while(rig: RollRig, monkeypatch: pytest.MonkeyPatch) -> None:
