@@ -11,9 +11,6 @@ AGENT: Final = "broker_agent/data"
 STATE: Final = "controller/state"
 
 
-UNROLLED: Final = "its agents roll no logs"
-"""Why the simulator does not see what is wrong with segments."""
-
 DATA_BUGS: Final = (
     Planted(
         "object-committed-before-it-is-stored",
@@ -159,7 +156,6 @@ DATA_BUGS: Final = (
             ),
         ),
         ("tests/unit/broker_agent/data/test_rolling.py",),
-        UNROLLED,
     ),
     Planted(
         "damaged-batch-rolled",
@@ -167,7 +163,6 @@ DATA_BUGS: Final = (
         "a copy that is made without a look at the checksums, after which the original is deleted",
         (replace(AGENT, "roll_gathering._checked", "check_crc(data, header)", "pass"),),
         ("tests/unit/broker_agent/data/test_rolling.py",),
-        UNROLLED,
     ),
     Planted(
         "segment-committed-without-its-index",
@@ -175,7 +170,6 @@ DATA_BUGS: Final = (
         "KIP-405's class: a segment whose index did not reach the remote storage",
         (replace(AGENT, "SegmentWriter.write", "await self._put(index_path(name.path), [built.sparse])", "pass"),),
         ("tests/unit/broker_agent/data/test_rolling.py",),
-        UNROLLED,
     ),
     Planted(
         "rolled-away-taken-for-lost",
@@ -183,6 +177,5 @@ DATA_BUGS: Final = (
         "whoever reads by coordinates of a moment ago finds objects that were collected since",
         (replace(AGENT, "Fetcher.fetch", "GoneError", "ZeroDivisionError"),),
         ("tests/unit/broker_agent/data/test_rolling.py",),
-        UNROLLED,
     ),
 )
