@@ -73,6 +73,10 @@ class Files(Protocol):
         """Make a directory, and its parents, unless it is there."""
         ...
 
+    def remove_directory(self, path: PurePath) -> None:
+        """Remove an empty directory. Raises OSError if something is in it."""
+        ...
+
     def listdir(self, path: PurePath) -> list[str]:
         """The names in a directory, sorted."""
         ...
@@ -154,6 +158,9 @@ class OsFiles:
 
     def make_directory(self, path: PurePath) -> None:
         Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def remove_directory(self, path: PurePath) -> None:
+        Path(path).rmdir()
 
     def listdir(self, path: PurePath) -> list[str]:
         return sorted(child.name for child in Path(path).iterdir())

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple, Self
 
 from pidkeeper.disk.files import TEMPORARY_SUFFIX
-from tests.support.memory_files import Inode, MemoryFiles, _apply, _Link, _write
+from tests.support.memory_files import Inode, MemoryFiles, _apply, _Link, _write, with_parents
 
 SECTOR: Final = 512
 MAX_FULL_SUBSET: Final = 6
@@ -51,7 +51,7 @@ class CrashDisk(MemoryFiles):
     def of(cls, image: Image, directories: set[PurePath]) -> Self:
         """The disk as the next start finds it."""
         disk = cls()
-        disk._directories = set(directories)
+        disk._directories = directories | with_parents(image)
         for path, content in image.items():
             inode = Inode(bytearray(content), bytearray(content), [])
             disk._live[path] = disk._durable[path] = inode

@@ -27,7 +27,7 @@ NAMES: Final = tuple(f"{broker}/{epoch}/{number}" for broker in "12" for epoch i
 MAX_PIECES: Final = 3
 MAX_PIECE_BYTES: Final = 700
 """More than a sector."""
-MAX_KILL_CALLS: Final = 7
+MAX_KILL_CALLS: Final = 9
 _WEIGHTS: Final = {"put": 50, "again": 10, "create": 10, "delete": 20, "close": 4, "cut": 6, "kill": 20}
 _AFTER: Final = "after/the/crash"
 

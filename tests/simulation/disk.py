@@ -281,6 +281,11 @@ class SimDisk(Files):
             self._live.setdefault(str(folder), {})
             self._durable.setdefault(str(folder), {})
 
+    def remove_directory(self, path: PurePath) -> None:
+        if self.listdir(path):
+            raise OSError(errno.ENOTEMPTY, "not empty", str(path))
+        del self._live[str(path)]
+
     def listdir(self, path: PurePath) -> list[str]:
         folder = str(path)
         inner = {name[len(folder) + 1 :] for name in self._live if name.rpartition("/")[0] == folder}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 
 import msgspec
@@ -50,6 +51,8 @@ class MemoryFiles(Files):
         self._durable: dict[PurePath, Inode] = {}
         self._links: list[_Link] = []
         self._directories: set[PurePath] = set()
+        # Directories that were removed, which is not synced yet.
+        self._removed: set[PurePath] = set()
         self._handles: dict[int, tuple[PurePath, Inode]] = {}
         self._locked: dict[int, PurePath] = {}
         # Threads open files at the same time.
@@ -58,7 +61,6 @@ class MemoryFiles(Files):
     def cut_power(self, keep: Keep = lambda kind, path: False) -> MemoryFiles:
         """The disk as the next start finds it: unsynced operations are gone, but for those that `keep` keeps."""
         after = MemoryFiles()
-        after._directories = set(self._directories)
         names = dict(self._durable)
         for link in self._links:
             path = link.adds or link.removes
@@ -74,6 +76,7 @@ class MemoryFiles(Files):
                         _write(data, offset, written)
                 contents[id(inode)] = Inode(bytearray(data), data, [])
             after._live[path] = after._durable[path] = contents[id(inode)]
+        after._directories = self._directories | with_parents(names)
         return after
 
     def copy(self) -> MemoryFiles:
@@ -137,10 +140,15 @@ class MemoryFiles(Files):
 
     def fsync_directory(self, path: PurePath) -> None:
         self._change("fsync_directory", path)
+        if path not in self._directories:
+            raise FileNotFoundError(path)
+        gone = {folder for folder in self._removed if folder.parent == path}
+        self._removed -= gone
         remaining = []
         for link in self._links:
             name = link.adds or link.removes
-            if name is not None and name.parent == path:
+            assert name is not None, f"a {link.kind} without a name"
+            if name.parent == path or (link.adds is None and not gone.isdisjoint(name.parents)):
                 _apply(self._durable, link)
             else:
                 remaining.append(link)
@@ -170,6 +178,15 @@ class MemoryFiles(Files):
             if folder in self._live:
                 raise FileExistsError(folder)
             self._directories.add(folder)
+
+    def remove_directory(self, path: PurePath) -> None:
+        self._change("remove_directory", path)
+        if path not in self._directories:
+            raise FileNotFoundError(path)
+        if any(child.parent == path for child in (*self._live, *self._directories) if child != path):
+            raise OSError(errno.ENOTEMPTY, "not empty", str(path))
+        self._directories.remove(path)
+        self._removed.add(path)
 
     def listdir(self, path: PurePath) -> list[str]:
         if path not in self._directories:
@@ -204,6 +221,11 @@ class MemoryFiles(Files):
         handle = next(self._next_handle)
         self._handles[handle] = (path, self._live[path])
         return handle
+
+
+def with_parents(names: Iterable[PurePath]) -> set[PurePath]:
+    """All directories above these: one that was removed comes back with what its removal was not synced with."""
+    return {folder for path in names for folder in path.parents}
 
 
 def _apply(names: dict[PurePath, Inode], link: _Link) -> None:

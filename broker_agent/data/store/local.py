@@ -16,6 +16,7 @@ from itertools import islice, takewhile
 from pathlib import PurePath
 from typing import Final, ParamSpec, TypeVar
 
+from pidkeeper.broker_agent.data.store.folders import Folders
 from pidkeeper.broker_agent.data.store.port import (
     MAX_CREATED_BYTES,
     MAX_NAME_BYTES,
@@ -36,8 +37,8 @@ from pidkeeper.disk.files import Files
 
 THREADS: Final = 4
 """Syncs of several objects overlap, and a read waits behind three of them at most; more gain nothing on one disk."""
-MAX_SETTLED: Final = 4096
-"""Directories that are known to be durable: some 100 bytes each. Above, all are forgotten and synced once more."""
+MAX_TRIES: Final = 8
+"""Of putting an object while others remove empty folders, which they do a few times a second at most."""
 _REFUSED: Final = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
      errno.EXDEV, errno.EMLINK, errno.ENAMETOOLONG, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -58,7 +59,6 @@ class LocalStore:
     def __init__(self, directory: PurePath, files: Files) -> None:
         self._directory = directory
         self._files = files
-        self._settled: set[PurePath] = set()
         self._failure: str | None = None
         self._closed = False
         try:
@@ -66,6 +66,7 @@ class LocalStore:
             self._writer = Writer(files, directory)
         except OSError as error:
             raise _store_error(error) from error
+        self._folders = Folders(files, directory, self._sync, self._writer.is_there)
         self._threads = ThreadPoolExecutor(THREADS, "store")
 
     async def put(self, name: str, pieces: Sequence[bytes]) -> None:
@@ -123,21 +124,43 @@ class LocalStore:
         """Store it durably, unless the name is there; False if it is, and then that is durable."""
         path = self._path(name)
         self._check_sound()
+        # First of all, for it says what is wrong with a name.
         self._prepare(path.parent)
         temporary = self._writer.new_temporary()
         try:
             self._write(temporary, pieces)
-            try:
-                self._files.link(temporary, path)
-                stored = True
-            except FileExistsError:
-                stored = False
+            return self._publish(temporary, path)
         finally:
             # If this fails too, the next one to open the directory does it.
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
-        self._sync(path.parent)
-        return stored
+
+    def _prepare(self, folder: PurePath) -> None:
+        # What is removed meanwhile is made when the object gets its name.
+        with contextlib.suppress(FileNotFoundError):
+            self._folders.prepare(folder)
+
+    def _publish(self, temporary: PurePath, path: PurePath) -> bool:
+        """Give the object its name, durably, unless the name is there; False if it is."""
+        stored = False
+        for _ in range(MAX_TRIES):
+            generation = self._folders.generation
+            try:
+                self._folders.prepare(path.parent)
+                if not stored:
+                    with contextlib.suppress(FileExistsError):
+                        self._files.link(temporary, path)
+                        stored = True
+                self._sync(path.parent)
+            except FileNotFoundError:
+                if stored:
+                    # It was deleted already, or its folder would be there. What is gone does not come back.
+                    return True
+                self._folders.forget(path.parent)
+                continue
+            if self._folders.generation is generation:
+                return stored
+        raise StoreUnavailableError(f"the folder of {path} is removed again and again: is its name somebody else's?")
 
     def _write(self, path: PurePath, pieces: Sequence[bytes]) -> None:
         # In one call: after each one this thread waits for the event loop to let go of the interpreter.
@@ -154,7 +177,12 @@ class LocalStore:
         path = self._path(name)
         if self._files.is_directory(path):
             raise StoreRefusedError(f"{path} is a directory: no object can have its name")
-        handle = self._files.open(path)
+        try:
+            handle = self._files.open(path)
+        except FileNotFoundError as error:
+            if self._files.is_directory(path.parent) and path.name in self._files.listdir(path.parent):
+                raise StoreRefusedError(f"{path} is a link to nowhere: no object can have its name") from error
+            raise StoreUnavailableError(f"{path} was there, and then was not: somebody deletes it") from error
         try:
             data = self._files.pread(handle, max_bytes + 1, 0)
         finally:
@@ -181,7 +209,13 @@ class LocalStore:
         folder = self._directory / prefix
         if len(prefix) > MAX_NAME_BYTES or (prefix and not self._files.is_directory(folder)):
             return
-        names = (name for name in self._files.listdir(folder) if is_name(name))
+        try:
+            names = [name for name in self._files.listdir(folder) if is_name(name)]
+        except FileNotFoundError:
+            if prefix:
+                # Removed since, with its last object.
+                return
+            raise
         # Names below a folder begin with its slash, which is above a hyphen and a dot: "a-b" comes before "a/b".
         for name in sorted(prefix + name + "/" * self._files.is_directory(folder / name) for name in names):
             if name.endswith("/"):
@@ -193,15 +227,25 @@ class LocalStore:
 
     def _delete(self, names: Sequence[str]) -> None:
         self._check_sound()
-        folders = {folder: self._is_inside(folder) for folder in {self._path(name).parent for name in names}}
+        folders = {folder: self._folders.nearest(folder) for folder in {self._path(name).parent for name in names}}
         for path in map(self._path, names):
-            if folders[path.parent] and not self._files.is_directory(path):
+            if folders[path.parent] == path.parent and not self._files.is_directory(path):
                 with contextlib.suppress(FileNotFoundError):
                     self._files.unlink(path)
         # Also where a name was missing: whoever removed it may not have lived to sync.
-        for folder, inside in sorted(folders.items()):
-            if inside:
-                self._sync(folder)
+        for folder in sorted(set(folders.values()), reverse=True):
+            self._sync_lowest(folder)
+            self._folders.remove_empty(folder)
+
+    def _sync_lowest(self, folder: PurePath) -> None:
+        """Sync the folder; if it was removed meanwhile, the one from which it was."""
+        while True:
+            try:
+                return self._sync(folder)
+            except FileNotFoundError:
+                if folder == self._directory:
+                    raise
+                folder = folder.parent
 
     def _leave(self) -> None:
         self._threads.shutdown()
@@ -220,41 +264,13 @@ class LocalStore:
         # A process that was killed may have made it and synced nothing. In a parent that we may not read it did not.
         with contextlib.suppress(PermissionError):
             self._files.fsync_directory(self._directory.parent)
-        self._settled.add(self._directory)
-
-    def _is_inside(self, folder: PurePath) -> bool:
-        """Whether the folder is there, and reached through no link."""
-        return all(level == self._directory or self._files.is_directory(level) for level in self._levels(folder))
-
-    def _levels(self, folder: PurePath) -> tuple[PurePath, ...]:
-        """The folder and those above it, from the store's own directory on."""
-        above = [parent for parent in folder.parents if parent.is_relative_to(self._directory)]
-        return (*reversed(above), folder)
-
-    def _prepare(self, folder: PurePath) -> None:
-        """Make the folder and those above it, durably."""
-        for level in self._levels(folder):
-            if level in self._settled:
-                continue
-            if not self._files.is_directory(level):
-                # Where a file system was taken away, its mount point is a directory too: what is put there is lost.
-                if not self._writer.is_there():
-                    raise StoreRefusedError(f"{self._directory} is not the directory any more that was opened")
-                with contextlib.suppress(FileExistsError):
-                    self._files.make_directory(level)
-                # A link to one is none either: what is written stays in the store.
-                if not self._files.is_directory(level):
-                    raise StoreRefusedError(f"{level} is no directory: move it away, or use another name")
-            # Whoever made it, if it was there, may not have lived to sync.
-            self._sync(level.parent)
-            if len(self._settled) >= MAX_SETTLED:
-                self._settled.clear()
-                self._settled.add(self._directory)
-            self._settled.add(level)
 
     def _sync(self, folder: PurePath) -> None:
         try:
             self._files.fsync_directory(folder)
+        except FileNotFoundError:
+            # Nothing is in it that could be lost.
+            raise
         except OSError as error:
             # The kernel reports an error once: the next sync may return though the names never reached the disk.
             self._failure = f"{folder} could not be synced ({error}): check the disk, then start the process again"

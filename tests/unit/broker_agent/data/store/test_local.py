@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from pidkeeper.broker_agent.data.store import local, writers
+from pidkeeper.broker_agent.data.store import folders, local, writers
 from pidkeeper.broker_agent.data.store.local import LocalStore
 from pidkeeper.broker_agent.data.store.opening import open_store
 from pidkeeper.broker_agent.data.store.port import MAX_LISTED, StoreRefusedError, StoreUnavailableError
@@ -68,9 +68,9 @@ async def test_synced_before_it_is_named_and_named_before_it_is_acknowledged() -
     await store.put("7/2", [b"b", b"c"])
     files.calls.clear()
     await store.put("7/3", [b"d", b"e"])
-    kinds = ["create", "pwrite", "fdatasync", "link", "unlink", "fsync_directory"]
+    kinds = ["create", "pwrite", "fdatasync", "link", "fsync_directory", "unlink"]
     assert [kind for kind, _ in files.calls] == kinds
-    assert files.calls[-1] == ("fsync_directory", ROOT / "7")
+    assert files.calls[-2] == ("fsync_directory", ROOT / "7")
     await store.close()
 
 
@@ -209,12 +209,12 @@ def test_a_directory_that_cannot_be_one_is_named(tmp_path: Path) -> None:
 
 
 async def test_folders_are_synced_again_after_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "MAX_SETTLED", 3)
+    monkeypatch.setattr(folders, "MAX_SETTLED", 3)
     files = MemoryFiles()
     store = LocalStore(ROOT, files)
     for number in range(9):
         await store.put(f"{number % 5}/{number}", [b"x"])
-        assert len(store._settled) <= 3
+        assert len(store._folders._settled) <= 3
     assert len(await store.list("", "", 99)) == 9
     await store.close()
 
