@@ -207,14 +207,14 @@ class Controllers:
             raise refusals[0]
         return answers
 
-    def ask_one(self, url: str, shape: type[T], path: str) -> T:
+    def ask_one(self, url: str, shape: type[T], path: str, *, attempt_seconds: float = ATTEMPT_SECONDS) -> T:
         """Ask once what is at `url`, a controller or an agent.
 
         Raises NobodyError or CommandError that names it: NOT_AUTHORISED, REFUSED, FAILED if the answer is of no
         `shape`; and USAGE for files of TLS that cannot be used.
         """
         try:
-            status, answer = self._once(url, "GET", path, None)
+            status, answer = self._once(url, "GET", path, None, attempt_seconds)
         except (OSError, http.client.HTTPException) as error:
             raise _nobody_at(url, error) from error
         if status == http.HTTPStatus.OK:

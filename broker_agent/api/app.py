@@ -54,7 +54,7 @@ def build_app(
     Kafka listener may ask, and `throttled`: what came of that. `tracer`: gets the spans of requests.
     """
     fingerprints = Fingerprints(users, acls, quotas)
-    operations = Operations(agent, acls, fingerprints, store)
+    operations = Operations(agent, acls, fingerprints, store, None if room is None else room.reporter)
     service = Service(
         description=DESCRIPTION,
         readiness="Is this agent ready to hand out producer IDs?",

@@ -44,6 +44,13 @@ class DataCollector(Collector):
             ("objects_put", "Objects stored.", counters.objects_put),
             ("objects_given_up", "Objects whose requests were refused, or ran out of time.", counters.objects_given_up),
             ("objects_left", "Objects without use that were not deleted: they are garbage.", self._room.discarder.left),
+            ("objects_deleted", "Objects deleted because no log needs them any more.", counters.objects_deleted),
+            (
+                "garbage_misnamed",
+                "Objects that the quorum wanted deleted under names that no agent gives, at each try.",
+                counters.garbage_misnamed,
+            ),
+            ("orphans_deleted", "Objects deleted that nobody could commit any more.", counters.orphans_deleted),
             ("fetch_requests", "Fetch requests.", counters.fetch_requests),
             ("sent_bytes", "Bytes of record batches in answers to Fetch.", counters.bytes_out),
             ("store_reads", "Ranges of objects read from the store.", counters.store_reads),
@@ -86,6 +93,11 @@ class DataCollector(Collector):
             ("index_bytes", "Bytes of indices of segments that are kept in memory.", room.indices.bytes),
             ("objects_to_delete", "Objects without use that wait to be deleted.", room.discarder.waiting),
             ("put_age_seconds", "How long the oldest put is under way.", room.store.put_age_seconds),
+            (
+                "unknown_names",
+                "Names in the store that no agent gives, when this agent last looked at all of it.",
+                room.counters.unknown_names,
+            ),
             ("watch_calls", "Calls to the leader that wait until a log goes on.", room.watcher.calls_under_way),
             (
                 "store_known",
@@ -99,3 +111,9 @@ class DataCollector(Collector):
             ),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
+        age = GaugeMetricFamily(
+            PREFIX + "sweep_age_seconds", "Seconds since this agent last looked at all of the store, if it ever did."
+        )
+        if (seconds := room.sweeper.age()) is not None:
+            age.add_metric([], seconds)
+        yield age

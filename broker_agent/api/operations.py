@@ -10,10 +10,11 @@ from pidkeeper.broker_agent.coordinator.caller import Caller, anything
 from pidkeeper.broker_agent.coordinator.checks import check_init
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
+from pidkeeper.broker_agent.data.store_report import Reporter, StoreReport
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
-from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.build import build_version
 from pidkeeper.service.call import Call
@@ -24,10 +25,16 @@ class Operations:
     """One method for each call, whose body is a validated value; every method raises RequestError only."""
 
     def __init__(
-        self, agent: Agent, acls: AclList | None, fingerprints: Fingerprints, store: StoreSeeker | None = None
+        self,
+        agent: Agent,
+        acls: AclList | None,
+        fingerprints: Fingerprints,
+        store: StoreSeeker | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         self._agent = agent
         self._store = store
+        self._reporter = reporter
         self._acls = acls
         self._fingerprints = fingerprints
         self._version = build_version()
@@ -79,6 +86,12 @@ class Operations:
             acls_fingerprint=self._fingerprints.acls,
             quotas_fingerprint=self._fingerprints.quotas,
         )
+
+    async def store_report(self, call: Call[None, None, None]) -> StoreReport:
+        """What is in the store."""
+        if self._reporter is None:
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, "this agent keeps no records: it has no store")
+        return await self._reporter.report()
 
     def liveness(self) -> list[HealthCheck]:
         """No condition: an agent whose memory cannot be trusted ends its process."""

@@ -7,6 +7,7 @@ from typing import Final
 from pidkeeper.broker_agent.api.models import AgentStatus
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.data.store_report import StoreReport
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.access import Access
@@ -76,5 +77,20 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         access=Access.VIEWER,
         handler=Operations.status,
         response=AgentStatus,
+    ),
+    Route(
+        method="GET",
+        path="/v1/store/report",
+        name="report_store",
+        summary="Report what is in the store that no log names, and what logs name that is not there.",
+        access=Access.OPERATOR,
+        handler=Operations.store_report,
+        response=StoreReport,
+        errors=(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        ),
     ),
 )

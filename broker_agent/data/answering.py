@@ -10,13 +10,21 @@ from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.data.permitting import PermittedRoom
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, DataCall
-from pidkeeper.broker_agent.kafka.wire.data import create_topics, delete_topics, describe_configs, fetch, list_offsets
+from pidkeeper.broker_agent.kafka.wire.data import (
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_configs,
+    fetch,
+    list_offsets,
+)
 from pidkeeper.broker_agent.kafka.wire.data.frames import frame_pieces
 from pidkeeper.broker_agent.kafka.wire.data.produce import TopicAppend, produce_response
 from pidkeeper.broker_agent.kafka.wire.metadata import topics_response
 from pidkeeper.service.kafka.wire.headers import frame_response
 from pidkeeper.service.kafka.wire.versions import (
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     FETCH,
@@ -43,6 +51,7 @@ class DataAnswers:
             LIST_OFFSETS: self._list_offsets,
             CREATE_TOPICS: self._create_topics,
             DELETE_TOPICS: self._delete_topics,
+            DELETE_RECORDS: self._delete_records,
             DESCRIBE_CONFIGS: self._describe_configs,
         }
 
@@ -85,6 +94,10 @@ class DataAnswers:
     async def _delete_topics(self, call: DataCall) -> bytes:
         outcomes = await self._room.delete_topics(call.request, call.caller)
         return delete_topics.delete_topics_response(call.header.api_version, outcomes)
+
+    async def _delete_records(self, call: DataCall) -> bytes:
+        outcomes = await self._room.delete_records(call.request, call.caller)
+        return delete_records.delete_records_response(call.header.api_version, outcomes)
 
     async def _describe_configs(self, call: DataCall) -> bytes:
         outcomes = await self._room.describe_configs(call.request, call.caller)

@@ -8,8 +8,9 @@ from pidkeeper.service.histogram import durations
 
 
 class Counters:
-    """Since the start. `*_durations` are histograms of nanoseconds, each with its tries and pauses.
+    """Since the start, but `unknown_names`, which is of the last sweep.
 
+    `*_durations` are histograms of nanoseconds, each with its tries and pauses.
     `refused_batches`: by Kafka's code. `damaged_reads`: ranges whose object is missing, or is not what the quorum says.
     """
 
@@ -33,3 +34,7 @@ class Counters:
         self.rolled_bytes = 0
         self.rolls_refused = 0
         self.rolls_damaged = 0
+        self.objects_deleted = 0
+        self.garbage_misnamed = 0
+        self.orphans_deleted = 0
+        self.unknown_names = 0

@@ -1,7 +1,7 @@
 """Who may do what to which topic: what rules forbid is answered before the rest of a request goes on.
 
 Operations and codes are Kafka's (KIP-11): Produce takes WRITE, Fetch READ, ListOffsets, Metadata and DescribeConfigs
-DESCRIBE, CreateTopics and a topic that Metadata creates CREATE, DeleteTopics DELETE.
+DESCRIBE, CreateTopics and a topic that Metadata creates CREATE, DeleteTopics and DeleteRecords DELETE.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from pidkeeper.broker_agent.data.fetching import Encode
 from pidkeeper.broker_agent.data.producing import Told
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.kafka.wire.data.create_topics import CreatedTopic, CreateTopicsRequest
+from pidkeeper.broker_agent.kafka.wire.data.delete_records import (
+    DeleteRecordsRequest,
+    PartitionLowWatermark,
+    TopicLowWatermarks,
+)
 from pidkeeper.broker_agent.kafka.wire.data.delete_topics import DeletedTopic, DeleteTopicsRequest, DoomedTopic
 from pidkeeper.broker_agent.kafka.wire.data.describe_configs import TOPIC, DescribeConfigsRequest, DescribedResource
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedPartition, FetchedTopic, FetchRequest
@@ -145,6 +150,19 @@ class PermittedRoom:
         allowed = [one for one, refusal in zip(request.topics, refusals, strict=True) if refusal is None]
         found = iter(await self._room.administrator.delete_topics(replace(request, topics=allowed)))
         return [refusal or next(found) for refusal in refusals]
+
+    async def delete_records(self, request: DeleteRecordsRequest, caller: Caller) -> list[TopicLowWatermarks]:
+        """See `RecordDeleter.delete_records`."""
+        allowed = _allowed(request.topics, caller, TOPIC_DELETE)
+        found = await self._room.deleter.delete_records(replace(request, topics=allowed))
+        return _merged(
+            request.topics,
+            allowed,
+            found,
+            lambda one: TopicLowWatermarks(
+                one.topic, [PartitionLowWatermark(each.partition, error_code=_DENIED) for each in one.partitions]
+            ),
+        )
 
     async def describe_configs(self, request: DescribeConfigsRequest, caller: Caller) -> list[DescribedResource]:
         """See `Administrator.describe_configs`."""

@@ -6,7 +6,9 @@ from pidkeeper.broker_agent.backoff import Random
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.data.administration import Administrator
 from pidkeeper.broker_agent.data.calls import LogCalls, Registration
+from pidkeeper.broker_agent.data.collecting import Collector
 from pidkeeper.broker_agent.data.counters import Counters
+from pidkeeper.broker_agent.data.deleting import RecordDeleter
 from pidkeeper.broker_agent.data.describing import Describer
 from pidkeeper.broker_agent.data.discarding import Discarder
 from pidkeeper.broker_agent.data.fetching import Fetcher
@@ -29,6 +31,8 @@ from pidkeeper.broker_agent.data.segment_writing import SegmentWriter
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.store.counted import CountedStore
 from pidkeeper.broker_agent.data.store.port import ObjectStore
+from pidkeeper.broker_agent.data.store_report import Reporter
+from pidkeeper.broker_agent.data.sweeping import Sweeper
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.data.watching import Watcher
 from pidkeeper.broker_agent.data.writing import ObjectWriter
@@ -76,14 +80,23 @@ class DataRoom:
         self._roll = settings.roll
         self.joining = Joining(self.topics)
         self.administrator = Administrator(settings, self.topics, session.broker_id)
+        self.deleter = RecordDeleter(calls, self.topics)
+        self.sweeper = Sweeper(self.store, calls, session, self.counters)
+        self.collector = Collector(self.store, calls, session, directory, self.sweeper, rng, self.counters)
+        self.reporter = Reporter(self.store, calls, session)
+        self._collect = settings.collect
 
     def start(self) -> None:
-        """Begin with what nobody asks for: to roll logs."""
+        """Begin with what nobody asks for: to roll logs, and to delete what none needs."""
         if self._roll:
             self.roller.start()
+        if self._collect:
+            self.collector.start()
 
     async def stop(self) -> None:
         """End what is under way: nobody waits for it any more. The store stays open."""
+        for cleaner in (self.collector, self.reporter):
+            await cleaner.stop()
         parts = self.roller, self.producer, self.gatherer, self.watcher, self.topics, self.indices, self.discarder
         for part in parts:
             await part.stop()

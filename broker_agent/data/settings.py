@@ -25,6 +25,7 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `max_fetch_bytes`: of records in one answer. `fetching_bytes`: of those that answers under way have together.
     `recent_bytes`: of this agent's own objects that are kept in memory for consumers that are close behind.
     `index_bytes`: of the indices of segments that are kept in memory. `roll`: whether this agent rolls logs.
+    `collect`: whether this agent deletes what no log needs, when it is its turn.
     """
 
     store: str
@@ -40,6 +41,7 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     recent_bytes: Annotated[int, msgspec.Meta(ge=0)] = 32 << 20
     index_bytes: Annotated[int, msgspec.Meta(ge=0)] = 16 << 20
     roll: bool = True
+    collect: bool = True
 
     def __post_init__(self) -> None:
         if self.max_message_bytes > self.max_object_bytes:

@@ -159,10 +159,10 @@ class Topics:
             partitions,
             retention_ms,
             retention_bytes,
-            *self._asker(),
+            *self.asker(),
             validate_only,
         )
-        topic = await self._told(self._calls.create_topic(request), request.broker_epoch)
+        topic = await self.told(self._calls.create_topic(request), request.broker_epoch)
         if not validate_only:
             self._learn(topic)
         return topic
@@ -171,9 +171,9 @@ class Topics:
         """Delete a topic, and return its id. Raises RequestError."""
         if not is_topic_name(name):
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        request = DeleteTopicRequest(name, topic_id, *self._asker())
+        request = DeleteTopicRequest(name, topic_id, *self.asker())
         try:
-            return (await self._told(self._calls.delete_topic(request), request.broker_epoch)).topic_id
+            return (await self.told(self._calls.delete_topic(request), request.broker_epoch)).topic_id
         finally:
             self.forget(name)
 
@@ -199,13 +199,14 @@ class Topics:
                 raise
             return found[name]
 
-    def _asker(self) -> tuple[int, int]:
+    def asker(self) -> tuple[int, int]:
+        """The broker and the epoch that a call shows. Raises RequestError before the first registration."""
         epoch = self._session.broker_epoch
         if epoch is None:
             raise RequestError(ErrorCode.REQUEST_TIMED_OUT, "this agent is not registered with the controllers yet")
         return self._session.broker_id, epoch
 
-    async def _told(self, call: Awaitable[_Answer], epoch: int | None) -> _Answer:
+    async def told(self, call: Awaitable[_Answer], epoch: int | None) -> _Answer:
         """The answer to a call that shows the registration. A stale one is looked into, and clients come again."""
         try:
             return await call

@@ -15,6 +15,7 @@ from pidkeeper.broker_agent.kafka.frame_limits import FRAMES_WITH_RECORDS
 from pidkeeper.broker_agent.kafka.wire import find_coordinator, init_producer_id, metadata, transactions
 from pidkeeper.broker_agent.kafka.wire.data import (
     create_topics,
+    delete_records,
     delete_topics,
     describe_configs,
     fetch,
@@ -29,6 +30,7 @@ from pidkeeper.service.kafka.wire.versions import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
     END_TXN,
@@ -132,6 +134,7 @@ _DATA: Final[Mapping[int, Api]] = MappingProxyType(
         METADATA: Api(metadata.VERSIONS, metadata.read_metadata_request, _put_to_data),
         CREATE_TOPICS: Api(create_topics.VERSIONS, create_topics.read_create_topics_request, _put_to_data),
         DELETE_TOPICS: Api(delete_topics.VERSIONS, delete_topics.read_delete_topics_request, _put_to_data),
+        DELETE_RECORDS: Api(delete_records.VERSIONS, delete_records.read_delete_records_request, _put_to_data),
         DESCRIBE_CONFIGS: Api(describe_configs.VERSIONS, describe_configs.read_describe_configs_request, _put_to_data),
     }
 )

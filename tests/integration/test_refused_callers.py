@@ -593,6 +593,8 @@ ORDERS: Final[dict[str, Any]] = {
     "remove_voter": None,
     "order_topic": {"topic_id": str(uuid.uuid4()), "name": "orders", "partitions": 1},
     "remove_topic": None,
+    "report_store": None,
+    "release_collection": {"foundings": [str(uuid.uuid4())]},
 }
 """What would be carried out, for an operator, by each of the calls that change the cluster."""
 

@@ -147,15 +147,13 @@ class LocalStore:
             generation = self._folders.generation
             try:
                 self._folders.prepare(path.parent)
+                # What somebody has deleted since does not come back.
                 if not stored:
                     with contextlib.suppress(FileExistsError):
                         self._files.link(temporary, path)
                         stored = True
                 self._sync(path.parent)
             except FileNotFoundError:
-                if stored:
-                    # It was deleted already, or its folder would be there. What is gone does not come back.
-                    return True
                 self._folders.forget(path.parent)
                 continue
             if self._folders.generation is generation:

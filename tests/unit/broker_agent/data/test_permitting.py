@@ -16,6 +16,12 @@ from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
 from pidkeeper.broker_agent.kafka.wire.data.create_topics import CreateTopicsRequest, NewTopic
+from pidkeeper.broker_agent.kafka.wire.data.delete_records import (
+    HIGH_WATERMARK,
+    DeleteRecordsRequest,
+    PartitionEnd,
+    TopicEnds,
+)
 from pidkeeper.broker_agent.kafka.wire.data.delete_topics import DeleteTopicsRequest, DoomedTopic
 from pidkeeper.broker_agent.kafka.wire.data.describe_configs import (
     BROKER,
@@ -170,6 +176,22 @@ async def test_delete_topics_takes_delete(asked: Asked) -> None:
     assert [one.error_code for one in told] == [DENIED, DENIED, 0, UNKNOWN_ID, UNKNOWN_ID]
     assert [one.name for one in told] == ["in-1", None, "old", None, None]
     assert set(asked.leader.topic_names()) == asked.topics.keys() - {"old"}
+
+
+async def test_delete_records_takes_delete(asked: Asked) -> None:
+    assert await asked.produce("root", "old", "in-1") == [("old", [0, 0]), ("in-1", [0, 0])]
+    names = ["in-1", "old", "out-secret", "old", "gone"]
+    ends = [TopicEnds(name, [PartitionEnd(0, HIGH_WATERMARK), PartitionEnd(1, 0)]) for name in names]
+    told = await asked.permitted.delete_records(DeleteRecordsRequest(ends, 1000), asked.caller("alice"))
+    assert [(one.topic, [each.error_code for each in one.partitions]) for one in told] == [
+        ("in-1", [DENIED, DENIED]),
+        ("old", [0, 0]),
+        ("out-secret", [DENIED, DENIED]),
+        ("old", [0, 0]),
+        ("gone", [DENIED, DENIED]),
+    ]
+    starts = {name: asked.leader.machine.logs.log(asked.topics[name].first_log) for name in ("in-1", "old")}
+    assert {name: log and log.start for name, log in starts.items()} == {"in-1": 0, "old": 1}
 
 
 async def test_describe_configs_takes_describe(asked: Asked) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource as ConfluentResource
@@ -181,6 +181,38 @@ async def test_administration_by_librdkafka(agent: DataAgent) -> None:
 
     await asyncio.to_thread(administrate)
     assert agent.leader.topic_names() == []
+
+
+async def test_records_are_deleted_by_librdkafka(agent: DataAgent) -> None:
+    def delete() -> list[Any]:
+        wanted = [confluent_kafka.TopicPartition("t", 0, 2), confluent_kafka.TopicPartition("t", 1, -1)]
+        wanted += [confluent_kafka.TopicPartition("t", 2, 99)]
+        admin = AdminClient({"bootstrap.servers": agent.address})
+        outcomes: list[Any] = []
+        for partition, future in admin.delete_records(wanted, request_timeout=10).items():
+            try:
+                outcomes.append((partition.partition, future.result(10).low_watermark))
+            except confluent_kafka.KafkaException as error:
+                outcomes.append((partition.partition, error.args[0].name()))
+        return outcomes
+
+    async with started(AIOKafkaProducer(bootstrap_servers=agent.address)) as producer, asyncio.timeout(20):
+        for number in range(9):
+            await producer.send_and_wait("t", b"%d" % number, partition=number % 3)
+        outcomes = await asyncio.to_thread(delete)
+    assert sorted(outcomes) == [(0, 2), (1, 3), (2, "OFFSET_OUT_OF_RANGE")]
+    found = await consumed(agent, "t", 4)
+    assert sorted(found) == [(0, 2, b"6"), (2, 0, b"2"), (2, 1, b"5"), (2, 2, b"8")]
+
+
+async def test_records_are_deleted_by_aiokafka(agent: DataAgent) -> None:
+    async with started(AIOKafkaProducer(bootstrap_servers=agent.address)) as producer, asyncio.timeout(20):
+        for number in range(3):
+            await producer.send_and_wait("t", b"%d" % number, partition=0)
+    async with started(AIOKafkaAdminClient(bootstrap_servers=agent.address)) as admin, asyncio.timeout(15):
+        partition = TopicPartition("t", 0)
+        assert await admin.delete_records({partition: RecordsToDelete(before_offset=2)}) == {partition: 2}
+    assert await consumed(agent, "t", 1) == [(0, 2, b"2")]
 
 
 async def test_large_requests_that_overlap(agent: DataAgent) -> None:

@@ -61,8 +61,6 @@ def test_with_a_store_it_serves_records_too() -> None:
     assert {key: versions for key, versions in told.items() if key in advertised(IDS_ALONE)} == advertised(IDS_ALONE)
     assert (told[PRODUCE], told[FETCH]) == ((0, 11), (4, 12))
     for (api, version), frame in valid_frames().items():
-        if api == "delete_records":
-            continue
         call, used = responder(WITH_DATA).respond(len(frame).to_bytes(4, "big") + frame)
         assert isinstance(call, DataCall)
         assert (used, call.header.api_version, call.overlaps) == (len(frame) + 4, version, api == "produce")

@@ -76,6 +76,42 @@ async def test_a_folder_that_goes_before_the_name_is_given_is_made_and_synced_on
     await store.close()
 
 
+async def test_a_folder_that_another_thread_has_made_anew_is_synced_before_the_object_counts() -> None:
+    files = Interrupted()
+    store = LocalStore(ROOT, files)
+    await store.put("segments/f/7/2.log", [b"x"])
+
+    def make_anew() -> None:
+        files.unlink(FOLDER / "2.log")
+        files.remove(FOLDER)
+        store._folders.forget(FOLDER)
+        files.make_directory(FOLDER)
+
+    files.interrupts.append(("link", ROOT / NAME, make_anew))
+    files.calls.clear()
+    await store.put(NAME, [b"y"])
+    synced = {path for kind, path in files.calls if kind == "fsync_directory"}
+    assert synced == {ROOT, ROOT / "segments", FOLDER.parent, FOLDER}
+    assert [kind for kind, _ in files.calls].count("link") == 1
+    await store.close()
+
+
+async def test_a_folder_that_went_before_it_was_synced_is_not_taken_for_durable() -> None:
+    files = Interrupted()
+    store = LocalStore(ROOT, files)
+
+    def remove() -> None:
+        files.remove(FOLDER)
+        store._folders.forget(FOLDER)
+
+    files.interrupts.append(("fsync_directory", FOLDER.parent, remove))
+    store._folders.prepare(FOLDER)
+    assert not files.is_directory(FOLDER)
+    store._folders.prepare(FOLDER)
+    assert files.is_directory(FOLDER)
+    await store.close()
+
+
 async def test_an_object_that_is_deleted_while_it_is_put_stays_away() -> None:
     files = Interrupted()
     store = LocalStore(ROOT, files)
