@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.stable_offsets import stable_offsets
 from pidkeeper.controller.state.logs import limits
+from pidkeeper.protocol.metadata_version import SEGMENTS
 from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS
 
 PREFIX: Final = "pidkeeper_logs_"
@@ -24,6 +25,7 @@ def log_metrics(member: ClusterMember) -> Iterator[Metric]:
     for kind, count, bound in (
         ("partitions", logs.topics.partitions, limits.MAX_PARTITIONS),
         ("rows", logs.rows + logs.open, limits.MAX_ROWS),
+        ("segments", logs.segments, limits.MAX_SEGMENTS),
         ("producers", logs.producer_count, limits.MAX_PRODUCERS),
         ("aborted_transactions", logs.aborted + logs.open, limits.MAX_ABORTED),
         ("objects", len(logs.objects), limits.MAX_OBJECTS),
@@ -38,6 +40,14 @@ def log_metrics(member: ClusterMember) -> Iterator[Metric]:
         PREFIX + "garbage_objects",
         "Objects that no log needs and that are not deleted yet.",
         value=len(logs.objects.garbage),
+    )
+    founding_id = member.machine.foundings.founding_id
+    known = logs.store_id is not None and member.machine.metadata_version >= SEGMENTS
+    held = known and not logs.collects(founding_id)
+    yield GaugeMetricFamily(
+        PREFIX + "collection_held",
+        "1 while nothing is deleted from the store, since the quorum took the place of another.",
+        value=held,
     )
     duties = member.leadership
     yield GaugeMetricFamily(
