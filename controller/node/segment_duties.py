@@ -17,15 +17,12 @@ from pidkeeper.protocol.segments import MAX_LOG_STARTS
 LOGS_A_LOOK: Final = 1000
 """Logs that one look goes through: half a millisecond. All are seen within a second, at ten looks a second."""
 
-GARBAGE_MS: Final = 60_000
-"""How long an object stays at least once no log needs it: twice as long as an agent reads for one answer."""
-
 
 class SegmentDuties:
     """The duties of one member while it leads.
 
     Retention by time goes by the wall clock, which may be wrong: two looks must find the same part of a log too old,
-    and the time between them passes by ticks. `garbage_before`: how many objects had become garbage GARBAGE_MS ago.
+    and the time between them passes by ticks. `garbage_before`: how many objects had become garbage `garbage_ms` ago.
     """
 
     def __init__(
@@ -36,7 +33,7 @@ class SegmentDuties:
         self.settings: Final = settings
         self._age_ticks = ticks(settings.age_ms)
         self._check_ticks = ticks(settings.retention_check_ms)
-        self._garbage_ticks = ticks(GARBAGE_MS)
+        self._garbage_ticks = ticks(settings.garbage_ms)
         self._begin(0)
 
     def lead(self, ticks: int) -> None:

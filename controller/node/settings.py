@@ -60,7 +60,8 @@ class SegmentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A tail is rolled with `rows` batches and markers, with `tail_bytes`, or once its first row is `age_ms` old.
 
     `segment_bytes`: how large agents make a segment. `retention_check_ms`: between two looks at the retention of a log
-    (Kafka's `log.retention.check.interval.ms`).
+    (Kafka's `log.retention.check.interval.ms`). `garbage_ms`: how long an object stays at least once no log needs it,
+    twice as long as an agent reads for one answer.
     """
 
     rows: int = 1000
@@ -68,6 +69,7 @@ class SegmentSettings(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int = 600_000
     segment_bytes: int = 8 << 20
     retention_check_ms: int = 300_000
+    garbage_ms: int = 60_000
 
 
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):

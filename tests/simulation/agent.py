@@ -77,7 +77,7 @@ class Agent:
             self._agent.found_store(STORE_ID)
             data_rng = cluster.world.stream(f"data-{broker_id}-{incarnation}")
             self.data = AgentData(cluster.data.store, self._loop, self._agent, data_rng)
-            self.data.roll()
+            self.data.begin()
         if cluster.transactional.ids and cluster.data is None and rng.random() < cluster.transactional.old_agents:
             # One of the build before does not look at what it is told, and sends candidates for ever.
             self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]

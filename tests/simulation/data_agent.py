@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY
+from pidkeeper.broker_agent.data.collecting import COLLECT_SECONDS
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchRequest
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 STORE_ID: Final = uuid.UUID(int=0x5E11)
 LARGEST: Final = 4096
 """Bytes of a batch. Those of the simulation have some hundred."""
+
+SWEEP_SECONDS: Final = 10.0
+"""Before the first sweep; the next ones are an hour later, and few seeds last as long."""
 
 Produced = Callable[[int, int], None]
 """Kafka's code, and the base offset beside 0."""
@@ -62,9 +66,12 @@ class AgentData:
         port = StorePort(store, loop)
         self.room = DataRoom(settings, port, agent.client, agent.session, agent.directory, rng)
 
-    def roll(self) -> None:
-        """Roll logs while the process lives."""
+    def begin(self) -> None:
+        """Roll logs while the process lives, and clean up the store."""
+        collector = self.room.collector
         self._run(self.room.roller._roll_forever())
+        self._run(collector._forever(collector._collect_pause, COLLECT_SECONDS))
+        self._run(collector._forever(collector._sweep_pause, SWEEP_SECONDS))
 
     def produce(self, sent: Sent, data: bytes, transactional_id: str | None, timeout_ms: int, done: Produced) -> None:
         """Append one batch. Those that are asked for one after another are on one connection, in that order."""

@@ -50,7 +50,7 @@ class DataLoad(msgspec.Struct, frozen=True):
     `partitions`: 0 for no data. `strangers`: share of a plain producer's batches with an id that nobody was given.
     `lost`: of the answers to producers. `late`: of all clients' requests to the quorum, and of their answers.
     `newest`: the quorum begins with the newest build, whatever else was drawn. `roll_rows`, `roll_age_ms`: with which a
-    tail is rolled, and `segment_bytes` what a segment grows to.
+    tail is rolled, and `segment_bytes` what a segment grows to; `garbage_ms`: until what no log needs may be deleted.
     """
 
     partitions: int
@@ -68,6 +68,7 @@ class DataLoad(msgspec.Struct, frozen=True):
     roll_rows: int
     roll_age_ms: int
     segment_bytes: int
+    garbage_ms: int
 
 
 def draw(rng: random.Random) -> DataLoad:
@@ -89,6 +90,7 @@ def draw(rng: random.Random) -> DataLoad:
         roll_rows=rng.choice((2, 5, 20, 1000)),
         roll_age_ms=rng.choice((2_000, 20_000)),
         segment_bytes=rng.choice((500, 5_000, 1 << 20)),
+        garbage_ms=rng.choice((500, 5_000)),
     )
 
 
@@ -200,6 +202,7 @@ class DataPlane:
             left = [(one.isolation.name, one.partition, one.offset) for one in self._consumers if not one.at_the_end]
             raise Violation("unread", f"{left} of {self.monitor.model.ends()}")
         self.closed = True
+        self.store.on_delete = lambda name: None
         self.monitor.check_store()
         for sent in self.batches:
             if sent.acknowledged is not None and not sent.offsets:

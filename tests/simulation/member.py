@@ -388,7 +388,12 @@ def _segments(cluster: Cluster) -> SegmentSettings:
     if cluster.data is None:
         return SegmentSettings()
     load = cluster.data.load
-    return SegmentSettings(rows=load.roll_rows, age_ms=load.roll_age_ms, segment_bytes=load.segment_bytes)
+    return SegmentSettings(
+        rows=load.roll_rows,
+        age_ms=load.roll_age_ms,
+        segment_bytes=load.segment_bytes,
+        garbage_ms=load.garbage_ms,
+    )
 
 
 def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> MemberSettings:

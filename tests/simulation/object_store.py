@@ -117,6 +117,9 @@ class SimStore:
     def read(self, name: str, start: int, length: int) -> bytes:
         return _done(self._memory.read(name, start, length))
 
+    def list(self, prefix: str, after: str, limit: int) -> list[StoredObject]:
+        return _done(self._memory.list(prefix, after, limit))
+
     def delete(self, names: Sequence[str]) -> None:
         _done(self._memory.delete(names))
 
@@ -138,7 +141,7 @@ class StorePort:
         return await self._call(functools.partial(self._store.read, name, start, length))
 
     async def list(self, prefix: str, after: str, limit: int) -> list[StoredObject]:
-        raise AssertionError("no agent lists objects yet")
+        return await self._call(functools.partial(self._store.list, prefix, after, limit))
 
     async def delete(self, names: Sequence[str]) -> None:
         for name in names:

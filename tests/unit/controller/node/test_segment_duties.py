@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from pidkeeper.controller.node.segment_duties import GARBAGE_MS, SegmentDuties
+from pidkeeper.controller.node.segment_duties import SegmentDuties
 from pidkeeper.controller.node.segment_views import garbage
 from pidkeeper.controller.node.settings import SegmentSettings
 from pidkeeper.controller.state.logs import limits
@@ -163,9 +163,9 @@ def test_garbage_is_shown_once_it_was_garbage_for_a_while() -> None:
     def shown() -> list[int]:
         return [found.key for found in garbage(led.machine, 10, led.duties.garbage_before).objects]
 
-    led.duties.tick(GARBAGE_MS - 1, NOW)
+    led.duties.tick(SETTINGS.garbage_ms - 1, NOW)
     assert shown() == []
-    led.duties.tick(GARBAGE_MS, NOW)
+    led.duties.tick(SETTINGS.garbage_ms, NOW)
     assert shown() == []
-    led.duties.tick(2 * GARBAGE_MS, NOW)
+    led.duties.tick(2 * SETTINGS.garbage_ms, NOW)
     assert shown() == [0]
