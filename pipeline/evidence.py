@@ -69,6 +69,8 @@ def _unseen_of_logs(logs: LogsCovered) -> Iterator[str]:
         yield "no file has the state of partition logs that batches are of: of these nothing was audited"
     if logs.batches_nowhere:
         yield f"{logs.batches_nowhere:,} batches are in objects whose names no file tells"
+    if logs.offsets_rolled:
+        yield f"{logs.offsets_rolled:,} offsets of partition logs are in segments, which were not looked at"
     if logs.batches and logs.store is None:
         yield f"no store was given: {logs.batches:,} batches in {logs.objects:,} objects were not looked at"
     if logs.objects_unreadable:

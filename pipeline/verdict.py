@@ -47,6 +47,7 @@ class LogsCovered(msgspec.Struct, frozen=True):
     `batches`: those that some log has now, in so many `objects`. `objects_read`: by this audit or an earlier one into
     the same ledger; `objects_unreadable`: that are there and could not be read; `objects_gone`: that are not there,
     while the store is newer than the members' files. `batches_nowhere`: in objects whose names no file tells.
+    `offsets_rolled`: in segments, which are not looked at.
     `stateless`: there are batches, and no file has the state that they are of.
     """
 
@@ -59,6 +60,7 @@ class LogsCovered(msgspec.Struct, frozen=True):
     objects_gone: int = 0
     bytes_read: int = 0
     batches_nowhere: int = 0
+    offsets_rolled: int = 0
     stateless: bool = False
 
 

@@ -108,6 +108,7 @@ select (select count(*) from partition_logs) as logs, (select count(*) from log_
     (select count(*) from objects_seen where state = 'unreadable') as objects_unreadable,
     (select count(*) from objects_seen, stored_ahead where state = 'missing' and ahead) as objects_gone,
     (select count(*) from log_batches where object is null) as batches_nowhere,
+    (select coalesce(sum(tail_start - start), 0)::bigint from partition_logs) as offsets_rolled,
     (select count(*) from partition_logs) = 0 and exists (from coordinates) and not exists (from views) as stateless
 """
 

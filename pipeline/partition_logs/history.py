@@ -24,7 +24,7 @@ with newest as (
     order by "index" desc, followed desc, from_index, member_id, view limit 1
 )
 select row_number() over (order by topic, "partition", log)::integer - 1 as number, log, topic, "partition", start,
-    followed
+    tail_start, followed
 from places join newest using (member_id, view)
 where created_index <= newest."index" and coalesce(removed_index > newest."index", true)
 """
@@ -34,7 +34,7 @@ create temp table batch_versions as
 with copies as (
     select c.*, l.number as log_number from coordinates c
     join reached r on r.member_id = c.member_id and c."index" <= r."index"
-    join partition_logs l on l.log = c.log and c.base_offset >= l.start
+    join partition_logs l on l.log = c.log and c.base_offset + c.records > l.tail_start
 ),
 told as (
     select log_number, log, base_offset, {_OF_BATCH}, producer_id, producer_epoch, base_sequence,
@@ -84,7 +84,7 @@ with told as (
         min({'member_id': m.member_id, 'file_id': file_id, 'position': "at"}) as copy
     from markers m
     join reached r on r.member_id = m.member_id and m."index" <= r."index"
-    join partition_logs l on l.log = m.log and base_offset >= l.start
+    join partition_logs l on l.log = m.log and base_offset >= l.tail_start
     group by all
 )
 select *, row_number() over same as version
@@ -95,8 +95,9 @@ from told window same as (partition by log, base_offset order by bit_count(holde
 def make_history(con: Any, foreign: list[int]) -> None:
     """From `tables.TABLES`, `records` and `snapshots` the tables `partition_logs`, `log_batches` and `marker_versions`.
 
-    `partition_logs` has the logs that there are, numbered by topic and partition; `log_batches` each batch once, where
-    most members have it, with a `row_id` that ascends with the object and the place in it.
+    `partition_logs` has the logs that there are, numbered by topic and partition; `log_batches` each batch of their
+    tails once, where most members have it, with a `row_id` that ascends with the object and the place in it. What was
+    rolled or deleted by then is in neither: its objects may be gone, whichever older snapshot names them.
     """
     con.execute(COMMITTED_SQL, {"foreign": foreign})
     for query in (LOGS_SQL, BATCHES_SQL, ROWS_SQL, MARKERS_SQL):

@@ -14,10 +14,12 @@ import msgspec
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.rolled import tail_starts
 from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS
 from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.logs import BatchCoordinates, BrokerStoreRecord, ObjectRecord, RemoveTopicRecord, TopicRecord
 from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.segments import LogStartsRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -49,11 +51,12 @@ class _Transaction(msgspec.Struct):
 
 
 class _Log(msgspec.Struct):
-    """A log up to `end`; `open`: the producers whose transactions have something in it."""
+    """A log up to `end`, in segments up to `tail_start`; `open`: producers whose transactions have something in it."""
 
     topic: str
     partition: int
     start: int
+    tail_start: int
     end: int
     created_index: int
     open: set[int]
@@ -92,9 +95,14 @@ class LogsReplay:
         self._store = None if logs.store_id is None else str(logs.store_id)
         for topic in logs.topics:
             self._create(topic, image.index)
+        try:
+            tails = tail_starts(logs)
+        except ValueError:
+            self._whole = False  # Who reads the snapshot itself tells of it.
+            return
         for saved in logs.logs:
             if (log := self._logs.get(saved.number)) is not None:
-                log.start, log.end = saved.start, saved.end
+                log.start, log.tail_start, log.end = saved.start, tails[saved.number], saved.end
         for row in logs.producers:
             if row.entry.open_since != NOT_OPEN and row.log in self._logs:
                 self._logs[row.log].open.add(row.producer_id)
@@ -195,7 +203,7 @@ class LogsReplay:
     def _create(self, topic: TopicRecord, index: int) -> None:
         self._topics[topic.name] = topic
         for partition, number in enumerate(topic.logs):
-            self._logs[number] = _Log(topic.name, partition, 0, 0, index, set())
+            self._logs[number] = _Log(topic.name, partition, 0, 0, 0, index, set())
 
     def _remove(self, record: RemoveTopicRecord, _: int | None) -> None:
         topic = next((one for one in self._topics.values() if one.topic_id == record.topic_id), None)
@@ -250,6 +258,16 @@ class LogsReplay:
     def _pin(self, record: BrokerStoreRecord, _: int | None) -> None:
         self._store = str(record.store_id)
 
+    def _roll(self, record: SegmentRecord, _: int | None) -> None:
+        if record.replaces and (log := self._logs.get(record.log)) is not None:
+            log.tail_start = max(log.tail_start, record.end_offset)
+
+    def _cut(self, record: LogStartsRecord, _: int | None) -> None:
+        for number, offset in record.starts:
+            if (log := self._logs.get(number)) is not None:
+                log.start = max(log.start, offset)
+                log.tail_start = max(log.tail_start, offset)
+
     # What came of it.
 
     def rows(self, *, least: int = ROWS) -> Iterator[Named]:
@@ -265,7 +283,16 @@ class LogsReplay:
             first = min(one.created_index for one in self._logs.values()) if self._logs else self._reached
             yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, True, self._store)])
             self._found["places"] = [
-                (*self._copy, number, one.topic, one.partition, one.start, one.created_index, one.removed_index)
+                (
+                    *self._copy,
+                    number,
+                    one.topic,
+                    one.partition,
+                    one.start,
+                    one.tail_start,
+                    one.created_index,
+                    one.removed_index,
+                )
                 for number, one in [*self._logs.items(), *self._removed]
             ]
         yield from self.rows(least=1)
@@ -281,6 +308,8 @@ _HANDLERS: Final[dict[type[Any], Callable[[LogsReplay, Any, int | None], None]]]
     FoundingRecord: LogsReplay._found_by,
     SuccessionRecord: LogsReplay._found_by,
     BrokerStoreRecord: LogsReplay._pin,
+    SegmentRecord: LogsReplay._roll,
+    LogStartsRecord: LogsReplay._cut,
 }
 
 

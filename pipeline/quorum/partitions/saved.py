@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.rolled import tail_starts
 from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, VIEWS
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import LogsImage
@@ -97,7 +98,7 @@ def _columns(columns: Sequence[bytes], kinds: dict[str, str]) -> Columns:
 
 
 def _places(logs: LogsImage, index: int, copy: Copy) -> Iterator[Named]:
-    starts = {log.number: log.start for log in logs.logs}
+    starts, tails = {log.number: log.start for log in logs.logs}, tail_starts(logs)
     named = [(topic, number) for topic in logs.topics for number in topic.logs]
     if named:
         yield (
@@ -110,6 +111,7 @@ def _places(logs: LogsImage, index: int, copy: Copy) -> Iterator[Named]:
                 topic=[topic.name for topic, _ in named],
                 partition=[number - topic.first_log for topic, number in named],
                 start=[starts.get(number, 0) for _, number in named],
+                tail_start=[tails.get(number, 0) for _, number in named],
                 created_index=index,
             ),
         )
@@ -160,7 +162,7 @@ def _producers(logs: LogsImage, batches: Columns) -> dict[str, Any]:
 
 
 def _faults(logs: LogsImage, batches: Columns, markers: Columns, index: int, copy: Copy) -> Iterator[Named]:
-    """Batches and markers that do not lie one behind another from the log's start to its end."""
+    """Batches and markers that do not lie one behind another from the tail's start to the log's end."""
     spans = np.concatenate(
         [
             np.stack([rows["log"], rows["base_offset"], rows.get("records", np.ones_like(rows["log"]))])
@@ -169,13 +171,15 @@ def _faults(logs: LogsImage, batches: Columns, markers: Columns, index: int, cop
         axis=1,
     )
     log, offset, records = spans[:, np.lexsort((spans[2] == 0, spans[1], spans[0]))]
-    starts = dict(zip((one.number for one in logs.logs), (one.start for one in logs.logs), strict=True))
+    starts = tail_starts(logs)
     first = np.ones(len(log), np.bool_)
     first[1:] = log[1:] != log[:-1]
     due = np.zeros_like(offset)
     due[1:] = offset[:-1] + records[:-1]
     due[first] = [starts[number] for number in log[first].tolist()]
-    wrong = np.flatnonzero(offset != due)[:MAX_FAULTS]
+    # A log may have lost the beginning of its first batch.
+    cut = first & (offset < due) & (due < offset + records)
+    wrong = np.flatnonzero((offset != due) & ~cut)[:MAX_FAULTS]
     if len(wrong):
         found = zip(offset[wrong].tolist(), due[wrong].tolist(), (records[wrong] == 0).tolist(), strict=True)
         yield (

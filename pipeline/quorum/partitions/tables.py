@@ -71,11 +71,14 @@ PLACES: Final = pa.schema(
         ("topic", _TEXT),
         ("partition", _ID),
         ("start", _LONG),
+        ("tail_start", _LONG),
         ("created_index", _LONG),
         ("removed_index", _LONG),
     ]
 )
-"""The logs of a view. `removed_index`: of the entry that deleted the topic, null for none."""
+"""The logs of a view: offsets from `start` to before `tail_start` are in segments.
+
+`removed_index`: of the entry that deleted the topic, null for none."""
 LOG_FAULTS: Final = pa.schema(
     [
         *_COPY,

@@ -60,6 +60,7 @@ def test_nothing_is_missing_where_all_members_hold_all_offsets() -> None:
             "2 of 4 objects are not in the store, which is",
         ),
         ({"logs": replace(READ, objects_unreadable=0, batches_nowhere=1_000)}, "1,000 batches are in objects whose"),
+        ({"logs": LogsCovered("/store", offsets_rolled=1_000)}, "1,000 offsets of partition logs are in segments"),
         ({"logs": LogsCovered("/store", stateless=True)}, "no file has the state of partition logs"),
     ],
 )

@@ -16,6 +16,7 @@ from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay
 from pidkeeper.pipeline.quorum.partitions.saved import Copy, saved_logs
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
 from pidkeeper.protocol.records import LeaderChangeRecord, Record
+from pidkeeper.protocol.segments import LogStartsRecord, SegmentName, SegmentRecord
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots.image import StateImage
 from tests.support.log_state import (
@@ -242,3 +243,44 @@ def test_the_marker_of_an_id_whose_epochs_are_used_up_fences_the_last_one() -> N
     found = collect(replay.views(), {})
     assert "log_faults" not in found
     assert markers_of(found["markers"], {0}) == {(0, 1, 20, 32_767, False, NOW)}
+
+
+def written(base_offset: int, records: int) -> Record:
+    """An object of one batch."""
+    one = BatchCoordinates(0, base_offset, records, 0, 10, -1, -1, -1, NOW, False)
+    return ObjectRecord(ObjectId(1, 3, base_offset), 10, (0,), (one,), NOW)
+
+
+def rolled(end_offset: int, replaces: int = 1) -> Record:
+    return SegmentRecord(ObjectId(1, 3, 1), 0, SegmentName("a", 0, 0), end_offset, 20, 4, NOW, replaces, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "tail_start"),
+    [
+        ([rolled(4)], 0, 4),
+        ([rolled(4, replaces=0)], 0, 0),
+        ([LogStartsRecord(((0, 6),), NOW)], 6, 6),
+        ([rolled(4), LogStartsRecord(((0, 2),), NOW)], 2, 4),
+        ([rolled(4), LogStartsRecord(((0, 6),), NOW)], 6, 6),
+    ],
+)
+def test_tails_begin_where_the_quorum_says(changes: list[Record], start: int, tail_start: int) -> None:
+    """By records, by a snapshot of what they made, and by records that follow the snapshot."""
+    machine = make()
+    before = [TopicRecord(FOUNDING, "a", 1, 0, -1, -1, NOW), written(0, 4), written(4, 4)]
+    machine.replay(before)
+    begun = image_of(machine, 1)
+    machine.replay(changes)
+    ended = image_of(machine, 2)
+    places = []
+    for image, entries in ((None, [before, changes]), (begun, [[], changes]), (ended, [])):
+        replay = LogsReplay(image, 0, 0, whole=True)
+        for index, records in enumerate(entries, 1):
+            replay.take(records, index, 0, 0, 0)
+        found = collect(replay.views(), {})
+        assert "log_faults" not in found
+        places += found["places"]
+    saved = collect(saved_logs(ended, Copy(0, 0, 0)), {})
+    assert "log_faults" not in saved
+    assert {(row["start"], row["tail_start"]) for row in [*places, *saved["places"]]} == {(start, tail_start)}
