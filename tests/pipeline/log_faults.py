@@ -17,6 +17,7 @@ from pidkeeper.pipeline.findings import NOTE
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from pidkeeper.protocol.segments import LogStartsRecord, SegmentName, SegmentRecord
 from pidkeeper.protocol.transactions import TransactionRecord
 from pidkeeper.snapshots.logs_image import LogImage
 from tests.support.log_state import FOUNDING
@@ -26,6 +27,9 @@ PRODUCER: Final = (0, 0)
 """Whoever wrote the last batch of `orders-0`, up to sequence 5 before it."""
 APP: Final = (2 * IDS, 0)
 """The transactional producer, which has no transaction under way at the end."""
+
+ORDERS_1_END: Final = 9
+"""Where `orders-1` ends."""
 
 Spoil = Callable[[SoundLogs], None]
 Rows = list[BatchCoordinates]
@@ -200,6 +204,24 @@ def wrapped(made: SoundLogs) -> None:
     one_more(ORDERS, 13, data((5, 0), 0, 1), 1, (5, 0), 0)(made)
 
 
+def rolled(made: SoundLogs) -> None:
+    """All but the last batch of each log is in a segment, or deleted; snapshots of before name it still."""
+    record = last_object(made)
+    first = {one.log: one.base_offset for one in record.batches}
+    name = replace(record.object, number=record.object.number + 1)
+    segment = SegmentName("orders", 0, 0)
+    roll = SegmentRecord(name, ORDERS, segment, first[ORDERS], 300, 20, record.timestamp_ms, 1, record.timestamp_ms)
+    starts = (PAYMENTS, first[PAYMENTS]), (ORDERS + 1, ORDERS_1_END)
+    made.entries += [[roll], [LogStartsRecord(starts, record.timestamp_ms)]]
+
+
+def without_superfluous_objects(root: Path) -> None:
+    kept = objects(root)[-1]
+    for path in (root / "store" / "wal").rglob("*"):
+        if path.is_file() and path != kept:
+            path.unlink()
+
+
 def never_committed(made: SoundLogs) -> None:
     """An offset is left out in an entry that one member has, and the others have not."""
     row(base_offset=10)(made)
@@ -211,6 +233,13 @@ FAULTS: Final[dict[str, Fault]] = {
     "sequences that wrap": Fault(None, history=wrapped, verdict="clean"),
     "bytes of a deleted topic": Fault(None, files=without_objects_of_the_deleted, verdict="clean"),
     "an entry that was never committed": Fault(None, history=never_committed, of_all=False, verdict="clean"),
+    "objects of rolled batches": Fault(
+        None,
+        "9 offsets of partition logs are in segments",
+        rolled,
+        without_superfluous_objects,
+        verdict="incomplete",
+    ),
     "an ID of nobody": Fault("unallocated", "no broker was given", wrote((700, 0), 0)),
     "an ID of a later block": Fault(
         "unallocated", "given out at offset 26 only", both(wrote((3 * IDS, 0), 0), allocated_later)

@@ -25,6 +25,7 @@ SAMPLE: Final = (
     "bytes of another batch",
     "a transaction that is over",
     "a bit of an object",
+    "objects of rolled batches",
 )
 """Of `make audit-faults`, which has all."""
 BY_COMMAND: Final = ("an object that is gone", "an object that nobody can read")
