@@ -51,28 +51,38 @@ semi join log_batches using (object, position, size)
 BEHIND_SQL: Final = f"""
 create temp table stored_ahead as
 with named as (
-    select object, regexp_extract(object, '^wal/([-0-9a-f]+)/(\\d+)/(\\d+)/(\\d+)$',
-        ['founding', 'broker_id', 'broker_epoch', 'number']) as name
+    select object, regexp_extract(object, '^(wal|segments)/([-0-9a-f]+)/(\\d+)/(\\d+)/(\\d+)(?:/|$)',
+        ['folder', 'founding', 'broker_id', 'broker_epoch', 'number']) as name
     from stored
 ),
 numbered as (
-    select name.founding as founding, try_cast(name.broker_id as integer) as broker_id,
+    select name.folder as folder, name.founding as founding, try_cast(name.broker_id as integer) as broker_id,
         try_cast(name.broker_epoch as bigint) as broker_epoch, max(try_cast(name.number as bigint)) as number
     from named where name.founding in (select founding from coordinates) group by all
 ),
 committed as (
     select founding, broker_id, broker_epoch, max(number) as number from coordinates group by all
 ),
+rolled as (
+    select broker_id, broker_epoch, max(number) as number from rolls
+    join (select broker_id, max(broker_epoch) as broker_epoch from rolls group by all)
+        using (broker_id, broker_epoch) group by all
+),
 told as (
     select greatest((select max("offset") + 1 from records), (select max(next_offset) from snapshots)) as next_offset
 )
 select (select not bool_or(followed) from partition_logs) or exists (
     from numbered n left join committed c using (founding, broker_id, broker_epoch), told
-    where n.broker_epoch >= told.next_offset or n.number > coalesce(c.number, -1) + {IN_FLIGHT}
+    where n.broker_epoch >= told.next_offset or n.folder = 'wal' and n.number > coalesce(c.number, -1) + {IN_FLIGHT}
+) or exists (
+    from numbered n left join rolled r using (broker_id)
+    where n.folder = 'segments' and (r.number is null or n.broker_epoch > r.broker_epoch
+        or n.broker_epoch = r.broker_epoch and n.number > r.number)
 ) as ahead
 """
 """Whether the store may have lost objects by right since the files were written: they end with a snapshot, or the store
-has objects of which they should tell. A broker's epoch is an offset of the quorum's log."""
+has objects of which they should tell. One segment is enough, for the objects of its batches are deleted then. A
+broker's epoch is an offset of the quorum's log."""
 FAULTS_SQL: Final = """
 create temp table object_faults as
 select row_id, coalesce(damage, nullif(concat_ws('; ',

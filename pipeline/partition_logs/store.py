@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,8 +16,9 @@ MAX_BYTES: Final = 4096
 """Of that file, which has a uuid and a number."""
 FORMAT: Final = 1
 """Of the store's names, as this audit knows them."""
-FOLDER: Final = "wal"
-"""Where objects of batches are: `wal/<founding>/<broker id>/<broker epoch>/<number>`."""
+FOLDERS: Final = ("wal", "segments")
+"""Where objects of batches are, and segments: `<folder>/<founding>/<broker id>/<broker epoch>/<number>`; a segment has
+its files below that."""
 STORED: Final = pa.schema([("object", pa.string()), ("stored_size", pa.int64()), ("stamp", pa.string())])
 
 
@@ -40,10 +42,10 @@ class ListedStore(NamedTuple):
 def list_store(path: str) -> ListedStore:
     """The store at a path or a URI. Raises OSError, also for a format that this audit does not know."""
     place = locate(path)
-    try:
-        listed = [(f"{FOLDER}/{one.name}", one.size, one.stamp) for one in (place / FOLDER).below()]
-    except (FileNotFoundError, NotADirectoryError):
-        listed = []
+    listed: list[tuple[str, int, str]] = []
+    for folder in FOLDERS:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            listed += [(f"{folder}/{one.name}", one.size, one.stamp) for one in (place / folder).below()]
     columns = zip(*listed, strict=True) if listed else ([], [], [])
     objects = pa.table([pa.array(column, field.type) for column, field in zip(columns, STORED, strict=True)], STORED)
     try:

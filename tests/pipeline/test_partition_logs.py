@@ -163,3 +163,16 @@ def test_an_object_on_its_way_is_no_excuse(sound: Path, number: int, verdict: st
     (last.parent / f"{number:020}").write_bytes(b"x")
     last.unlink()
     assert look(LocalEngine(), options(sound)).verdict.verdict == verdict
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(7, "violations"), (8, "incomplete")])
+def test_a_segment_that_no_file_tells_of_is_an_excuse(tmp_path: Path, number: int, verdict: str) -> None:
+    """Batches may have been rolled into it since, and their objects deleted; files tell of number 7."""
+    write_fault(tmp_path, FAULTS["objects of rolled batches"])
+    last = objects(tmp_path)[-1]
+    last.unlink()
+    of_epoch = last.parent.relative_to(tmp_path / "store" / "wal")
+    segment = tmp_path / "store" / "segments" / of_epoch / f"{number:020}" / "orders-0" / f"{0:020}.log"
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(b"x")
+    assert look(LocalEngine(), options(tmp_path)).verdict.verdict == verdict

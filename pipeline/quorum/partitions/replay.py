@@ -259,6 +259,7 @@ class LogsReplay:
         self._store = str(record.store_id)
 
     def _roll(self, record: SegmentRecord, _: int | None) -> None:
+        self._found["rolls"].append((*self._place, *msgspec.structs.astuple(record.object)))
         if record.replaces and (log := self._logs.get(record.log)) is not None:
             log.tail_start = max(log.tail_start, record.end_offset)
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.rolled import tail_starts
-from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, VIEWS
+from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, ROLLS, VIEWS
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import LogsImage
 
@@ -55,6 +56,8 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     store_id = None if logs.store_id is None else str(logs.store_id)
     view = {"from_index": image.index, "to_index": image.index, "followed": False, "store_id": store_id}
     yield "views", _rows(VIEWS, copy, 1, **view)
+    if rolls := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in logs.rolls]:
+        yield "rolls", record_batch(ROLLS, rolls)
     yield from _places(logs, image.index, copy)
     yield from _coordinates(logs, batches, objects, image.index, copy)
     if len(markers["log"]):

@@ -52,6 +52,8 @@ MARKERS: Final = pa.schema(
     ]
 )
 """The end of a transaction in a log: a snapshot keeps it, and the record of the transaction's end makes it."""
+ROLLS: Final = pa.schema([*_COPY, ("broker_id", _ID), ("broker_epoch", _LONG), ("number", _LONG)])
+"""A segment that an agent committed; in a snapshot the last one of each broker."""
 VIEWS: Final = pa.schema(
     [
         ("member_id", _ID),
@@ -94,6 +96,7 @@ LOG_FAULTS: Final = pa.schema(
 TABLES: Final[dict[str, Any]] = {
     "coordinates": COORDINATES,
     "markers": MARKERS,
+    "rolls": ROLLS,
     "views": VIEWS,
     "places": PLACES,
     "log_faults": LOG_FAULTS,

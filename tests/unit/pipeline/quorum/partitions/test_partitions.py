@@ -283,4 +283,7 @@ def test_tails_begin_where_the_quorum_says(changes: list[Record], start: int, ta
         places += found["places"]
     saved = collect(saved_logs(ended, Copy(0, 0, 0)), {})
     assert "log_faults" not in saved
+    # A snapshot has the last one, the replays behind it those that come.
+    due = any(isinstance(one, SegmentRecord) for one in changes)
+    assert [row["number"] for row in saved.get("rolls", [])] == [1] * due
     assert {(row["start"], row["tail_start"]) for row in [*places, *saved["places"]]} == {(start, tail_start)}
