@@ -56,7 +56,7 @@ class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None
 
 
-class SegmentSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SegmentSettings(msgspec.Struct, frozen=True):
     """A tail is rolled with `rows` batches and markers, with `tail_bytes`, or once its first row is `age_ms` old.
 
     `segment_bytes`: how large agents make a segment. `retention_check_ms`: between two looks at the retention of a log
