@@ -63,6 +63,11 @@ class DataCollector(Collector):
             ("rolled_bytes", "Bytes of segments that logs read from.", counters.rolled_bytes),
             ("rolls_refused", "Segments that the quorum or the store did not take.", counters.rolls_refused),
             ("rolls_damaged", "Looks at logs that have a damaged or missing batch.", counters.rolls_damaged),
+            (
+                "duties_failed",
+                "Rolls, collections and sweeps that ended as nobody foresaw; the agent's log says how.",
+                counters.duties_failed,
+            ),
             ("index_loads", "Indices of segments read from the store.", counters.index_loads),
             ("index_hits", "Indices of segments that this agent still had in memory.", counters.index_hits),
             ("memory_reads", "Record batches that this agent still had in memory.", counters.recent_reads),

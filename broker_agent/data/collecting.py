@@ -145,3 +145,8 @@ class Collector:
                 _log.log(
                     logging.WARNING if failures == 1 else logging.DEBUG, "the store is not cleaned up yet: %s", error
                 )
+            except Exception:  # noqa: BLE001 - the edge of a task
+                # Garbage may wait; a task that ended would leave it for ever, and without a word.
+                self._counters.duties_failed += 1
+                pause = RETRY_MAX_SECONDS
+                _log.exception("the store is not cleaned up now: this is a bug")

@@ -34,6 +34,7 @@ class Counters:
         self.rolled_bytes = 0
         self.rolls_refused = 0
         self.rolls_damaged = 0
+        self.duties_failed = 0
         self.objects_deleted = 0
         self.garbage_misnamed = 0
         self.orphans_deleted = 0

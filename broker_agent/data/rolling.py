@@ -87,7 +87,6 @@ class Roller:
         """Roll from now on."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._roll_forever())
-            self._task.add_done_callback(_report)
 
     async def stop(self) -> None:
         """Roll no more. What is under way is left: no log reads from it, or it is whole."""
@@ -122,12 +121,22 @@ class Roller:
                 self._counters.rolls_damaged += 1
                 self._rest(one.log, REST_SECONDS)
                 _log.error("a log is not rolled, and nothing of it is lost by that: %s", error)
+            except Exception:  # noqa: BLE001 - the edge of a task
+                # Whatever is wrong with one log, or with us: the others have their turn.
+                self._counters.duties_failed += 1
+                self._rest(one.log, REST_SECONDS)
+                _log.exception("log %d is not rolled: this is a bug", one.log)
         self._failures = 0
         return pause
 
     async def _roll_forever(self) -> None:
         while True:
-            pause = await self.roll_due()
+            try:
+                pause = await self.roll_due()
+            except Exception:  # noqa: BLE001 - the edge of a task
+                self._counters.duties_failed += 1
+                _log.exception("no logs are rolled now: this is a bug")
+                pause = self._away()
             await asyncio.sleep(self._rng.uniform(pause, 1.5 * pause))
 
     async def _roll(self, due: DueLog, objects: Sequence[str], segment_bytes: int) -> bool:
@@ -181,8 +190,3 @@ class Roller:
     def _away(self) -> float:
         self._failures += 1
         return backoff_seconds(self._failures, self._rng, base=ROLL_SECONDS, maximum=AWAY_SECONDS)
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("no logs are rolled any more", exc_info=error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -120,6 +120,17 @@ def cluster(_cluster: LocalCluster) -> LocalCluster:
     return _cluster
 
 
+def at_leader(cluster: LocalCluster, look: Callable[[Controller], None]) -> None:
+    """Look at the leader; once more if it is another one by then, for on a busy machine members elect anew."""
+    leader = cluster.leader()
+    try:
+        look(leader)
+    except (AssertionError, sync_api.Error):
+        if (other := cluster.leader()).id == leader.id:
+            raise
+        look(other)
+
+
 def register(leader: Controller, broker_id: int) -> dict[str, Any]:
     """Who asks as this broker from now on."""
     answer = call(leader.http, "POST", f"/v1/brokers/{broker_id}/register", {"incarnation_id": "of a test"})
@@ -190,14 +201,16 @@ def test_it_shows_the_quorum_its_brokers_and_each_block_as_it_is_given(browser: 
 
 
 def test_what_a_client_calls_itself_is_text_and_never_markup(browser: Any, cluster: LocalCluster) -> None:
-    leader = cluster.leader()
-    begin_transaction(leader, register(leader, 32), HOSTILE)
-    with visiting(browser) as visit:
-        visit.open(leader)
-        visit.shows("#transactions", HOSTILE)
-        visit.shows("#transactions", "Ongoing")
-        assert visit.page.locator("main img, main script").count() == 0
-        assert "stolen" not in visit.page.title()
+    def look(leader: Controller) -> None:
+        begin_transaction(leader, register(leader, 32), HOSTILE)
+        with visiting(browser) as visit:
+            visit.open(leader)
+            visit.shows("#transactions", HOSTILE)
+            visit.shows("#transactions", "Ongoing")
+            assert visit.page.locator("main img, main script").count() == 0
+            assert "stolen" not in visit.page.title()
+
+    at_leader(cluster, look)
 
 
 def test_topics_show_how_far_they_are_and_who_holds_them_back(browser: Any, cluster: LocalCluster) -> None:

@@ -31,7 +31,7 @@ class WatchedStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.check: Callable[[Sequence[str]], None] = lambda _: None
-        self.delete_faults: list[StoreError] = []
+        self.delete_faults: list[Exception] = []
         self.deleted: list[str] = []
 
     async def put(self, name: str, pieces: Sequence[bytes]) -> None:
@@ -211,12 +211,13 @@ async def test_it_goes_on_by_itself_while_it_is_its_turn(
     rig.agent(8)
     await agent.produce(log_of(rig, "u"))
     rig.leader.drop_topic("u")
-    store.delete_faults += [StoreUnavailableError("away")] * 3
+    store.delete_faults += [StoreUnavailableError("away"), ValueError("unforeseen"), StoreUnavailableError("away")]
     agent.collector.start()
     await until(lambda: not store._names)
     await agent.collector.stop()
     assert (agent.counters.objects_deleted, agent.counters.orphans_deleted) == (1, 1)
     assert not store.delete_faults
+    assert agent.counters.duties_failed == 1
     assert agent.sweeper.age() is not None
 
 

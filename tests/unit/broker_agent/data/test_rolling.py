@@ -351,6 +351,17 @@ async def test_a_log_that_is_refused_rests(rig: RollRig, refused: bool, monkeypa
     assert [len(rig.kept_segments(log)) for log in (0, 1)] == [0, 1], "the other one has its turn"
 
 
+async def test_a_log_that_fails_as_nobody_foresaw_rests(rig: RollRig, caplog: pytest.LogCaptureFixture) -> None:
+    for log in (0, 1):
+        await rig.write(log=log)
+    rig.leader.fault("commit_segment", raising(ValueError("unforeseen")))
+    for _ in range(2):
+        await rig.roller.roll_due()
+    assert rig.counters.duties_failed == 1
+    assert [len(rig.kept_segments(log)) for log in (0, 1)] == [0, 1], "the other one has its turn"
+    assert "log 0 is not rolled: this is a bug" in caplog.text
+
+
 async def test_logs_of_others_are_theirs_for_a_while(rig: RollRig, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [BrokerDescription(one, 1, False, f"agent-{one}:9092") for one in (8, 9)]
     rig.leader.add_topic("many", 30)
@@ -390,6 +401,16 @@ async def test_the_task_goes_on_until_it_is_stopped(rig: RollRig, monkeypatch: p
     await rig.roller.stop()
     await rig.roller.stop()
     assert rig.counters.rolls == 3
+
+
+async def test_the_task_outlives_what_nobody_foresaw(rig: RollRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rolling, "ROLL_SECONDS", 0.001)
+    await rig.write()
+    rig.leader.fault("find_rolls", raising(ValueError("unforeseen")))
+    rig.roller.start()
+    await until(lambda: rig.counters.rolls == 1)
+    await rig.roller.stop()
+    assert rig.counters.duties_failed == 1
 
 
 async def test_a_fetch_finds_what_was_rolled_under_its_feet(rig: RollRig, caplog: pytest.LogCaptureFixture) -> None:
