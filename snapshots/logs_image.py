@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 
 import msgspec
 
@@ -92,7 +93,7 @@ class LogsImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     objects: tuple[bytes, ...]
     foundings: list[uuid.UUID]
     commits: list[LastCommit]
-    producers: list[ProducerRow]
+    producers: Collection[ProducerRow]
     segments: list[SegmentsImage] = []
     segment_names: dict[int, SegmentName] = {}
     rolls: list[LastRoll] = []

@@ -17,7 +17,7 @@ The file ends there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -27,7 +27,8 @@ from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.transactions import TransactionRecord, lean
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
-from pidkeeper.snapshots.logs_image import LogsImage
+from pidkeeper.snapshots.logs_image import LogImage, LogsImage
+from pidkeeper.snapshots.rows import Rows
 
 SNAPSHOT_VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
@@ -115,13 +116,40 @@ def _logs(logs: LogsImage) -> Iterator[bytes]:
     for field in fields:
         yield _ENCODER.encode(field.encode_name)
         value = getattr(logs, field.name)
-        if isinstance(value, list):
+        if field.name == "logs":
+            yield _msgpack_head(0x90, len(value))
+            for log in value:
+                yield from _log(log)
+        elif field.name == "objects":
+            yield from _columns(value)
+        elif isinstance(value, (list, Rows)):
             yield from _one_by_one(value)
         else:
             yield _ENCODER.encode(value)
 
 
-def _one_by_one(values: Sequence[object]) -> Iterator[bytes]:
+def _log(log: LogImage) -> Iterator[bytes]:
+    """At once if it is short: there are 10,000 of those."""
+    tables = log.columns, log.markers, log.aborted
+    if sum(len(column) for table in tables for column in table) < PIECE_BYTES:
+        yield _ENCODER.encode(log)
+        return
+    yield _msgpack_head(0x90, len(log.__struct_fields__))
+    for field in log.__struct_fields__:
+        value = getattr(log, field)
+        yield from _columns(value) if isinstance(value, tuple) else [_ENCODER.encode(value)]
+
+
+def _columns(columns: Sequence[bytes]) -> Iterator[bytes]:
+    """Piece by piece: an encoder that copies them all holds the interpreter meanwhile."""
+    yield _msgpack_head(0x90, len(columns))
+    for column in columns:
+        yield _bytes_head(len(column))
+        for start in range(0, len(column), PIECE_BYTES):
+            yield column[start : start + PIECE_BYTES]
+
+
+def _one_by_one(values: Collection[object]) -> Iterator[bytes]:
     """An array. Not `yield from map`: within `sum` the interpreter would not change threads before the last of them."""
     yield _msgpack_head(0x90, len(values))
     for value in values:
@@ -134,6 +162,12 @@ def _msgpack_head(short: int, length: int) -> bytes:
         return bytes([short | length])
     long = 0xDC if short == 0x90 else 0xDE
     return struct.pack(">BH", long, length) if length < 2**16 else struct.pack(">BI", long + 1, length)
+
+
+def _bytes_head(length: int) -> bytes:
+    if length < 2**8:
+        return struct.pack(">BB", 0xC4, length)
+    return struct.pack(">BH", 0xC5, length) if length < 2**16 else struct.pack(">BI", 0xC6, length)
 
 
 def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImage:

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from pidkeeper.controller.state.shared_dict import SharedDict
 from pidkeeper.controller.state.transitions import IDLE, LEGAL, TransactionStatus, join, next_to
 from pidkeeper.protocol.transactions import (
     NO_PRODUCER_ID,
@@ -38,7 +39,7 @@ class TransactionsState:
     __slots__ = ("_forgotten", "_names", "_new", "_records", "_under_way", "_users", "by_status", "partition_bytes")
 
     def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
-        self._records: dict[str, TransactionRecord] = {}
+        self._records: SharedDict[str, TransactionRecord] = SharedDict()
         # Those of them that are not idle.
         self._under_way: dict[str, TransactionRecord] = {}
         # The ids, ascending, as of the last look, which nobody changes; and what has come and gone since.
@@ -62,8 +63,8 @@ class TransactionsState:
 
     def copied(self) -> Callable[[], list[TransactionRecord]]:
         """What gives `all` of this moment, whatever is replayed meanwhile; on any thread, for it takes long."""
-        # With 200,000 ids this copy takes 3 ms, and the list that is made of it 18 ms.
-        names, records = self._ascending(), self._records.copy()
+        # With 200,000 ids the list that is made of it takes 18 ms.
+        names, records = self._ascending(), self._records.capture()
 
         def ascending() -> list[TransactionRecord]:
             return [records[name] for name in names]

@@ -184,7 +184,7 @@ class Controller(Member):
         self.leadership.blocks_allocated = BrokerCounts()
 
     def _image(self, snapshot: SnapshotId) -> bytes:
-        return msgspec.msgpack.encode(self.machine.image(snapshot.index, snapshot.term))
+        return msgspec.msgpack.encode(self.machine.image(snapshot.index, snapshot.term), enc_hook=list)
 
     def _take_over(self, snapshot: SnapshotId) -> None:
         self.driver.snapshot_installed(snapshot, _image(self.incoming))

@@ -424,7 +424,7 @@ class Cluster:
             assert process is not None, f"member {node} is down after convergence"
             self.floors.check_health(process)
             check_files(process)
-            images.add(msgspec.json.encode(process.machine.image(0, 0)))
+            images.add(msgspec.json.encode(process.machine.image(0, 0), enc_hook=list))
             page: AllocatedBlocksPage = _answer(process, process.node.ledger.page(-1, len(expected) + 1))
             found = [block for block in page.blocks if block.first >= page.complete_from]
             wanted = [block for block in expected if block.first >= page.complete_from]

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from pidkeeper.controller.state.logs.columns import empty, packed, unpacked
+from pidkeeper.controller.state.shared_dict import SharedDict
 from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.segments import SegmentName, index_path
 
@@ -38,8 +39,8 @@ class Objects:
         self.foundings: list[uuid.UUID] = []
         self.garbage: dict[int, int] = {}
         self.became_garbage = 0
-        self._stored: dict[int, StoredObject] = {}
-        self._batches: dict[int, int] = {}
+        self._stored: SharedDict[int, StoredObject] = SharedDict()
+        self._batches: SharedDict[int, int] = SharedDict()
         # Of each founding, kind, broker and epoch.
         self._numbers: dict[tuple[int, bool, int, int], set[int]] = {}
 
@@ -121,7 +122,7 @@ class Objects:
 
     def captured(self) -> Callable[[], tuple[tuple[bytes, ...], dict[int, SegmentName]]]:
         """What gives the columns of this moment, and which objects are segments, on any thread."""
-        stored, batches = self._stored.copy(), self._batches.copy()
+        stored, batches = self._stored.capture(), self._batches.capture()
         return lambda: (
             _pack(stored, batches),
             {key: one.segment for key, one in stored.items() if one.segment is not None},
@@ -151,7 +152,7 @@ def _place(stored: StoredObject) -> tuple[int, bool, int, int]:
     return stored.founding, stored.segment is not None, name.broker_id, name.broker_epoch
 
 
-def _pack(stored: dict[int, StoredObject], batches: dict[int, int]) -> tuple[bytes, ...]:
+def _pack(stored: Mapping[int, StoredObject], batches: Mapping[int, int]) -> tuple[bytes, ...]:
     columns = empty(_CODES)
     for key, (founding, name, size, _) in stored.items():
         row = key, founding, name.broker_id, name.broker_epoch, name.number, size, batches[key]

@@ -21,6 +21,7 @@ from pidkeeper.controller.state.logs.objects import Objects
 from pidkeeper.controller.state.logs.partition_log import Freed, PartitionLog
 from pidkeeper.controller.state.logs.rolled import LocatedSegment
 from pidkeeper.controller.state.logs.topics import Topics
+from pidkeeper.controller.state.shared_dict import SharedDict
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.logs import (
     BatchCoordinates,
@@ -34,6 +35,7 @@ from pidkeeper.protocol.logs import (
 from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, RolledRecord, SegmentRecord
 from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
 from pidkeeper.snapshots.logs_image import LastCommit, LastRoll, LogsImage, ProducerEntry, ProducerRow, SegmentsImage
+from pidkeeper.snapshots.rows import Rows
 
 Key = tuple[int, int]
 """The number of a log, and a producer id."""
@@ -58,7 +60,7 @@ class LogsState:
         self._generation = 0
         self._logs: dict[int, PartitionLog] = {}
         # Those that were silent longest come first.
-        self._producers: dict[Key, ProducerEntry] = {}
+        self._producers: SharedDict[Key, ProducerEntry] = SharedDict()
         self._commits: dict[int, LastCommit] = {}
         self._rolls: dict[int, LastRoll] = {}
 
@@ -213,7 +215,7 @@ class LogsState:
         if batch.producer_id != NO_PRODUCER_ID:
             place = batch.log, batch.producer_id
             # Behind all others, for it was heard just now.
-            before = self._producers.pop(place, None)
+            before = self._producers.pop(place)
             refused = producers.refusal(before, batch)
             assert refused is None, f"L4: {where} has {batch} behind {before}: {refused}"
             after = producers.after_batch(before, batch, batch.base_offset, timestamp_ms)
@@ -263,7 +265,7 @@ class LogsState:
 
     def _expire(self, record: ProducersExpiredRecord, where: str) -> None:
         for place in record.producers:
-            entry = self._producers.pop(place, None)
+            entry = self._producers.pop(place)
             assert entry is not None and entry.open_since == producers.NOT_OPEN, (
                 f"L4: {where} forgets producer {place[1]} of log {place[0]}, which is {entry}"
             )
@@ -276,7 +278,7 @@ class LogsState:
             return _nothing
         self._generation += 1
         store_id, topics, next_log = self.store_id, self.topics.all(), self.topics.next_log
-        logs, entries, commits = self._logs.copy(), self._producers.copy(), self._commits.copy()
+        logs, entries, commits = self._logs.copy(), self._producers.capture(), self._commits.copy()
         rolls, collected = self._rolls.copy(), self.collected
         objects, foundings, next_key = self.objects.captured(), list(self.objects.foundings), self.objects.next_key
 
@@ -292,7 +294,7 @@ class LogsState:
                 columns,
                 foundings,
                 [commits[broker_id] for broker_id in sorted(commits)],
-                [ProducerRow(log, producer_id, entry) for (log, producer_id), entry in entries.items()],
+                Rows(len(entries), lambda: (ProducerRow(*place, entry) for place, entry in entries.items())),
                 [SegmentsImage(log.number, log.segments.packed()) for log in rolled],
                 segment_names,
                 [rolls[broker_id] for broker_id in sorted(rolls)],
@@ -320,7 +322,7 @@ class LogsState:
         self._restore_segments(image)
         self._commits = {one.broker_id: one for one in image.commits}
         self._rolls = {one.broker_id: one for one in image.rolls}
-        self._producers = {(one.log, one.producer_id): one.entry for one in image.producers}
+        self._producers = SharedDict(((one.log, one.producer_id), one.entry) for one in image.producers)
         self._reopen()
 
     def _restore_segments(self, image: LogsImage) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pidkeeper.protocol.logs import TopicRecord
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.segments import SegmentName
+from pidkeeper.snapshots import snapshot_format
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import (
     LastCommit,
@@ -56,6 +57,17 @@ def test_the_pieces_are_what_an_encoder_makes_of_the_whole_state(count: int) -> 
     assert b"".join(pieces)[100:-4] == msgspec.msgpack.encode(whole)
     assert all(len(piece) < PIECE_BYTES + 1000 for piece in pieces)
     assert decode_snapshot(b"".join(pieces), "x.snap", "cluster-a") == whole
+
+
+@pytest.mark.parametrize("length", [0, 255, 256, 65_535, 65_536, 100_000])
+def test_long_columns_come_in_pieces_of_them(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_format, "PIECE_BYTES", 1000)
+    columns = (bytes(length),) * 6
+    logs = [LogImage(0, 0, 4, columns, (b"",) * 5, (b"x" * 2000,) * 4), LOGS.logs[1]]
+    whole = image(msgspec.structs.replace(LOGS, logs=logs, objects=columns))
+    pieces = list(encode_snapshot("cluster-a", whole))
+    assert b"".join(pieces)[100:-4] == msgspec.msgpack.encode(whole)
+    assert all(len(piece) < 3000 for piece in pieces)
 
 
 def test_nothing_and_nothing_yet_are_told_apart() -> None:
