@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import Final, Protocol
 
@@ -17,6 +17,9 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 """A file of this name is unfinished: whoever owns the directory removes it at open."""
 
 _ZEROES: Final = bytes(1 << 20)
+
+_MAX_PIECES: Final = 1024
+"""In one call of the kernel (IOV_MAX of Linux, limits.h)."""
 
 
 class Files(Protocol):
@@ -44,6 +47,10 @@ class Files(Protocol):
     def pwrite(self, handle: int, data: bytes, offset: int) -> None:
         """Write all of `data` at `offset`, or raise OSError."""
         ...
+
+    def pwrite_pieces(self, handle: int, pieces: Sequence[bytes], offset: int) -> None:
+        """Write all of `pieces`, one behind another, at `offset`, or raise OSError."""
+        self.pwrite(handle, b"".join(pieces), offset)
 
     def preallocate(self, handle: int, size: int) -> None:
         """Reserve `size` bytes and fill them with zeroes, so that later writes change no metadata."""
@@ -130,6 +137,15 @@ class OsFiles:
         written = os.pwrite(handle, data, offset)
         while written < len(data):
             written += os.pwrite(handle, memoryview(data)[written:], offset + written)
+
+    def pwrite_pieces(self, handle: int, pieces: Sequence[bytes], offset: int) -> None:
+        for start in range(0, len(pieces), _MAX_PIECES):
+            part = pieces[start : start + _MAX_PIECES]
+            size = sum(map(len, part))
+            written = os.pwritev(handle, part, offset)
+            if written < size:
+                self.pwrite(handle, b"".join(part)[written:], offset + written)
+            offset += size
 
     def preallocate(self, handle: int, size: int) -> None:
         os.posix_fallocate(handle, 0, size)

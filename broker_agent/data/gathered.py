@@ -16,21 +16,27 @@ class PendingAppend:
     """The batches of one request. `outcomes`: for each its base offset, or minus Kafka's code.
 
     Until a batch is settled its outcome is that of a request whose time is up. `told(outcomes)` is called once, in a
-    later turn of the event loop. `since` and `deadline`: by the loop's clock. `timer`: of the deadline. `launched`: how
-    many have gone into an object.
+    later turn of the event loop. `since` and `deadline`: by the loop's clock. `launched`: how many have gone into an
+    object. It is among `untold` until then.
     """
 
-    __slots__ = ("_left", "_told", "batches", "deadline", "launched", "outcomes", "since", "timer")
+    __slots__ = ("_left", "_told", "_untold", "batches", "deadline", "launched", "outcomes", "since")
 
     def __init__(
-        self, batches: Sequence[NewBatch], since: float, deadline: float, told: Callable[[list[int]], None]
+        self,
+        batches: Sequence[NewBatch],
+        since: float,
+        deadline: float,
+        told: Callable[[list[int]], None],
+        untold: dict[PendingAppend, None],
     ) -> None:
         assert batches, "nothing to append"
+        untold[self] = None
+        self._untold = untold
         self._told: Callable[[list[int]], None] | None = told
         self.batches = batches
         self.since = since
         self.deadline = deadline
-        self.timer: asyncio.TimerHandle | None = None
         self.launched = 0
         self.outcomes = [-REQUEST_TIMED_OUT] * len(batches)
         self._left = len(batches)
@@ -52,8 +58,7 @@ class PendingAppend:
         told, self._told = self._told, None
         if told is None:
             return
-        if self.timer is not None:
-            self.timer.cancel()
+        del self._untold[self]
         # Not from here: what breaks while one is told must keep nothing from the others of its object.
         asyncio.get_running_loop().call_soon(told, self.outcomes)
 

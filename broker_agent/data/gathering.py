@@ -64,6 +64,10 @@ class Gatherer:
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
+        # One timer for all: making one for each request, and cancelling it, takes as long as checking its batch.
+        self._untold: dict[PendingAppend, None] = {}
+        self._look: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
 
     def append(self, batches: Sequence[NewBatch], deadline: float, told: Callable[[list[int]], None]) -> None:
         """Queue the batches of a request, behind all that are queued. They must have room already.
@@ -72,16 +76,16 @@ class Gatherer:
         batch, or minus Kafka's code.
         """
         loop = asyncio.get_running_loop()
-        pending = PendingAppend(batches, loop.time(), deadline, told)
-        pending.timer = loop.call_at(deadline, self._expire, pending)
+        pending = PendingAppend(batches, loop.time(), deadline, told, self._untold)
         self._queue.append(pending)
+        self._look_at(deadline)
         self._queued_bytes += pending.waiting_bytes
         self._queued_batches += len(batches)
         self._launch_due()
 
     async def stop(self) -> None:
         """Give up on everything that is under way."""
-        for handle in (self._timer, self._soon):
+        for handle in (self._timer, self._soon, self._look):
             if handle is not None:
                 handle.cancel()
         tasks = tuple(self._under_way)
@@ -91,6 +95,22 @@ class Gatherer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _look_at(self, deadline: float) -> None:
+        """Look at the deadlines then, at the latest."""
+        if self._look is None or deadline < self._looks_at:
+            if self._look is not None:
+                self._look.cancel()
+            self._look = asyncio.get_running_loop().call_at(deadline, self._on_deadline)
+            self._looks_at = deadline
+
+    def _on_deadline(self) -> None:
+        self._look = None
+        now = asyncio.get_running_loop().time() + _TIMER_SECONDS
+        for pending in [one for one in self._untold if one.deadline <= now]:
+            self._expire(pending)
+        if self._untold:
+            self._look_at(min(one.deadline for one in self._untold))
 
     def _expire(self, pending: PendingAppend) -> None:
         """Its time is up: what is in no object yet is not put into one."""

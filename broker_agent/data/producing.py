@@ -186,7 +186,8 @@ class Producer:
             batches[index] = batch
             self._counters.batches_in += 1
             self._counters.bytes_in += len(batch.data)
-        self._counters.refused_batches.update(one.error_code for one in refused.values())
+        if refused:
+            self._counters.refused_batches.update(one.error_code for one in refused.values())
         return refused, batches
 
     def _outcome(self, one: _Wanted, outcome: int) -> PartitionAppend:

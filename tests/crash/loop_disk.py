@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 from types import TracebackType
@@ -185,6 +185,10 @@ class KernelFiles(OsFiles):
     def pwrite(self, handle: int, data: bytes, offset: int) -> None:
         self._change("pwrite", self._paths[handle])
         super().pwrite(handle, data, offset)
+
+    def pwrite_pieces(self, handle: int, pieces: Sequence[bytes], offset: int) -> None:
+        self._change("pwrite", self._paths[handle])
+        super().pwrite_pieces(handle, pieces, offset)
 
     def fdatasync(self, handle: int) -> None:
         self._change("fdatasync", self._paths[handle])

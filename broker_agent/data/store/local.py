@@ -161,11 +161,10 @@ class LocalStore:
         raise StoreUnavailableError(f"the folder of {path} is removed again and again: is its name somebody else's?")
 
     def _write(self, path: PurePath, pieces: Sequence[bytes]) -> None:
-        # In one call: after each one this thread waits for the event loop to let go of the interpreter.
-        data = b"".join(pieces)
         handle = self._files.open(path, create=True)
         try:
-            self._files.pwrite(handle, data, 0)
+            # In one call: after each one this thread waits for the event loop to let go of the interpreter.
+            self._files.pwrite_pieces(handle, pieces, 0)
             self._files.fdatasync(handle)
         finally:
             self._files.close(handle)

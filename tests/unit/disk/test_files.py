@@ -33,6 +33,26 @@ def test_bytes_written_are_read_back(disk: tuple[Files, PurePath]) -> None:
     assert files.size(directory / "x") == 11
 
 
+def test_pieces_are_written_one_behind_another(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    pieces = [bytes([number % 251]) * (number % 7) for number in range(2500)]
+    handle = files.open(directory / "x", create=True)
+    files.pwrite_pieces(handle, pieces, 3)
+    files.close(handle)
+    assert files.read_bytes(directory / "x") == bytes(3) + b"".join(pieces)
+
+
+def test_pieces_are_written_to_their_end_where_the_kernel_takes_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OsFiles()
+    handle = files.open(tmp_path / "x", create=True)
+    monkeypatch.setattr(os, "pwritev", lambda file, pieces, offset: os.pwrite(file, pieces[0][:2], offset))
+    files.pwrite_pieces(handle, [b"hello", b" world"], 0)
+    files.close(handle)
+    assert files.read_bytes(tmp_path / "x") == b"hello world"
+
+
 def test_preallocated_file_is_zeroes(disk: tuple[Files, PurePath]) -> None:
     files, directory = disk
     handle = files.open(directory / "x", create=True)

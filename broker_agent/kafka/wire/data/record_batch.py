@@ -48,6 +48,7 @@ _MAGIC_AT: Final = 16
 _COVERED_FROM: Final = 21
 
 _COMPRESSION: Final = 0x07
+_LAST_COMPRESSION: Final = 4
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -132,7 +133,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType(bool(self.attributes & _LOG_APPEND_TIME))
+        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
@@ -167,7 +168,7 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def _check_counts(header: BatchHeader) -> None:
     """Raise BatchError for what a producer never makes; compaction, which does, is not offered here."""
-    if header.attributes & _COMPRESSION > max(Compression):
+    if header.attributes & _COMPRESSION > _LAST_COMPRESSION:
         raise BatchError(CORRUPT_MESSAGE, f"the batch at {header.position} has an unknown compression")
     if header.records_count < 1:
         raise BatchError(INVALID_RECORD, f"the batch at {header.position} tells {header.records_count} records")

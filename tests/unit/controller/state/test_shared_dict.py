@@ -55,7 +55,7 @@ class Beside:
         for key in range(11):
             assert (key in self.shared) is (key in self.plain)
             assert self.shared.get(key) == self.plain.get(key)
-            assert self.shared.get(key, "none") == self.plain.get(key, "none")  # type: ignore[call-overload]
+            assert self.shared.get(key, "none") == self.plain.get(key, "none")
             if key in self.plain:
                 assert self.shared[key] == self.plain[key]
             else:
