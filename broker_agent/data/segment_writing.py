@@ -69,7 +69,7 @@ class SegmentWriter:
         self._retry_seconds = retry_seconds
         self._epoch = -1
         self._next_number = 0
-        self._stale = -1
+        self._stale: tuple[int, uuid.UUID] | None = None
 
     @property
     def may_write(self) -> bool:
@@ -80,7 +80,7 @@ class SegmentWriter:
             epoch is not None
             and session.founding_id is not None
             and epoch == session.store_epoch
-            and epoch != self._stale
+            and (epoch, session.founding_id) != self._stale
         )
 
     async def write(self, due: DueLog, built: BuiltSegment, replaces: int) -> bool:
@@ -152,7 +152,7 @@ class SegmentWriter:
                 return (await self._calls.commit_segment(request)).joined
             except RequestError as error:
                 if error.code in STALE:
-                    self._stale = name.id.broker_epoch
+                    self._stale = name.id.broker_epoch, name.founding_id
                     self._session.doubt_epoch(name.id.broker_epoch)
                     raise NotRolledError(str(error)) from error
                 if error.code not in ASK_AGAIN and error.code is not ErrorCode.NOT_ENOUGH_REPLICAS:

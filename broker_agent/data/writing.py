@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from typing import Final
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
@@ -71,7 +72,7 @@ class ObjectWriter:
         self._epoch = -1
         self._next_number = 0
         self._last_offered = -1
-        self._stale = -1
+        self._stale: tuple[int, uuid.UUID] | None = None
         self._refused = ""
 
     async def put(self, item: GatheredObject) -> None:
@@ -110,7 +111,7 @@ class ObjectWriter:
                 answer = await self._calls.commit_object(request)
             except RequestError as error:
                 if error.code not in ASK_AGAIN:
-                    raise self._uncommitted(item.id, error) from error
+                    raise self._uncommitted(item.id, request.founding_id, error) from error
                 _log.debug("%s is not committed yet: %s", item.path, error)
                 attempt += 1
                 await self._rest(attempt, error.throttle_time_ms / 1000)
@@ -132,7 +133,9 @@ class ObjectWriter:
         """Give it the next name of the registration in force, unless it has one of that; whether it has a name now."""
         session = self._session
         epoch, founding_id = session.broker_epoch, session.founding_id
-        if epoch is None or founding_id is None or epoch != session.store_epoch or epoch == self._stale:
+        if epoch is None or founding_id is None or epoch != session.store_epoch:
+            return False
+        if (epoch, founding_id) == self._stale:
             return False
         if epoch != self._epoch:
             self._epoch, self._next_number, self._last_offered = epoch, 0, -1
@@ -150,7 +153,7 @@ class ObjectWriter:
         return (
             item.id is not None
             and (item.id.broker_epoch, item.founding_id) == (session.broker_epoch, session.founding_id)
-            and item.id.broker_epoch != self._stale
+            and (item.id.broker_epoch, item.founding_id) != self._stale
             and item.id.number > self._last_offered
         )
 
@@ -161,9 +164,10 @@ class ObjectWriter:
             _log.error("the store takes no objects: %s", error)
         return GivenUpError(KAFKA_STORAGE_ERROR, str(error))
 
-    def _uncommitted(self, object_id: ObjectId, error: RequestError) -> GivenUpError:
+    def _uncommitted(self, object_id: ObjectId, founding_id: uuid.UUID, error: RequestError) -> GivenUpError:
         if error.code in STALE:
-            self._stale = object_id.broker_epoch
+            # A quorum that took the place of another may know the epoch: then it is the founding that is stale.
+            self._stale = object_id.broker_epoch, founding_id
             self._session.doubt_epoch(object_id.broker_epoch)
             return GivenUpError(REQUEST_TIMED_OUT, str(error))
         _log.error("the quorum refuses object %d of epoch %d: %s", object_id.number, object_id.broker_epoch, error)

@@ -151,7 +151,7 @@ class Session:
         self._heard(answer)
         if answer.broker_epoch != self.broker_epoch:
             self._registered(answer, request)
-        elif request.store_id is not None:
+        elif _may_name(request, answer):
             self.store_epoch = answer.broker_epoch
 
     async def heartbeat_forever(self) -> None:
@@ -209,7 +209,7 @@ class Session:
         self._pin_cluster_id(answer.cluster_id)
         self._heard(answer)
         self.broker_epoch = answer.broker_epoch
-        if request.store_id is not None:
+        if _may_name(request, answer):
             self.store_epoch = answer.broker_epoch
         self.registrations += 1
         _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
@@ -253,3 +253,12 @@ class Session:
             self.cluster_id = cluster_id
         elif self.cluster_id != cluster_id:
             raise FatalAgentError(f"the controllers belong to cluster {cluster_id}, this agent to {self.cluster_id}")
+
+
+def _may_name(request: RegisterBrokerRequest, answer: RegisterBrokerResponse) -> bool:
+    """Whether objects may be put under that registration.
+
+    The quorum has to know the store, and to tell its founding: one that hears its brokers after a restore gives epochs
+    that the quorum before may have given, too, and the founding that is known from then is that one's.
+    """
+    return request.store_id is not None and answer.founding_id is not None

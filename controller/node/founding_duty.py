@@ -42,6 +42,11 @@ _OF_TWO: Final = (
     "format their directories anew"
 )
 
+_WAITING: Final = frozenset(
+    {requests.AllocateProducerIds, requests.FillOwnIds, requests.CommitObject, requests.CommitSegment}
+)
+"""What is not granted in the hearing."""
+
 
 class Ask(Protocol):
     """Have a request of the leader's own decided; `refused` is called if that fails."""
@@ -132,13 +137,13 @@ class FoundingDuty:
         return FOUNDING if self._succession() is None else SUCCESSION
 
     def check(self, request: requests.Request) -> None:
-        """Raise FOUNDING_UNDER_WAY for a request of a block while nothing is handed out.
+        """Raise FOUNDING_UNDER_WAY for a request of a block, or to commit an object, while nothing is handed out.
 
         Not even for the sake of the evidence that it may carry: the floor could pass that in the same batch, and then
-        the request would be granted. Heartbeats carry the same.
+        the request would be granted. Heartbeats carry the same. And objects are named by founding and epoch: those of
+        the predecessor, which may have given the same epochs, are in the store.
         """
-        wants_block = type(request) is requests.AllocateProducerIds or type(request) is requests.FillOwnIds
-        if wants_block and (trouble := self.trouble()) is not None:
+        if type(request) in _WAITING and (trouble := self.trouble()) is not None:
             raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{trouble}; ask again")
 
     def prepared(self, request: requests.Request) -> requests.Request:
@@ -149,7 +154,10 @@ class FoundingDuty:
         if isinstance(request, requests.InitProducerId) and self.hearing():
             return replace(request, may_get_id=False)
         if isinstance(request, requests.SignOfLife) and self._is_expected(request.held):
-            return replace(request, held=None)
+            request = replace(request, held=None)
+        if isinstance(request, requests.RegisterBroker | requests.BrokerHeartbeat) and self.hearing():
+            # Whoever registers now would give its objects names that the predecessor's may have.
+            return replace(request, untold=True)
         return request
 
     def _is_expected(self, held: HeldIds | None) -> bool:

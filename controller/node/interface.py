@@ -157,11 +157,13 @@ class MemberInterface:
 
     def find_garbage(self, limit: int) -> FindGarbageResponse:
         """Objects that no log has needed for a while."""
-        return garbage(self._member.machine, limit, self._member.leadership.segments.garbage_before)
+        leadership = self._member.leadership
+        before, hearing = leadership.segments.garbage_before, leadership.founding.hearing()
+        return garbage(self._member.machine, limit, before, hearing=hearing)
 
     def check_objects(self, request: CheckObjectsRequest) -> CheckObjectsResponse:
         """Which objects of the store nobody needs."""
-        return check_objects(self._member.machine, request)
+        return check_objects(self._member.machine, request, hearing=self._member.leadership.founding.hearing())
 
     def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
         """One page of the store's objects."""

@@ -49,17 +49,22 @@ def due_logs(logs: LogsState, due: Iterable[int], segment_bytes: int) -> FindRol
     return FindRollsResponse(found, [logs.objects.path(key) for key in objects], segment_bytes)
 
 
-def garbage(machine: StateMachine, limit: int, before: int) -> FindGarbageResponse:
-    """Objects that are to be deleted, of the first `before` that became so."""
+def garbage(machine: StateMachine, limit: int, before: int, *, hearing: bool = False) -> FindGarbageResponse:
+    """Objects that are to be deleted, of the first `before` that became so. `hearing`: as of `FoundingDuty`."""
     logs = machine.logs
-    if not logs.collects(machine.foundings.founding_id):
+    if hearing or not logs.collects(machine.foundings.founding_id):
         return FindGarbageResponse([], held=True)
     keys = logs.objects.collectable(limit, before)
     return FindGarbageResponse([GarbageObject(key, logs.objects.names(key)) for key in keys], held=False)
 
 
-def check_objects(machine: StateMachine, request: CheckObjectsRequest) -> CheckObjectsResponse:
-    """Which of these objects nobody needs, and which of these nobody ever will."""
+def check_objects(
+    machine: StateMachine, request: CheckObjectsRequest, *, hearing: bool = False
+) -> CheckObjectsResponse:
+    """Which of these objects nobody needs, and which of these nobody ever will.
+
+    `hearing`: the founding in the log may be that of a quorum which is gone, and has left more than the log knows.
+    """
     logs, founding_id = machine.logs, request.founding_id
     unnamed = [
         index
@@ -67,7 +72,7 @@ def check_objects(machine: StateMachine, request: CheckObjectsRequest) -> CheckO
         if not logs.objects.holds(founding_id, one, segment=request.segments)
     ]
     dead = [index for index in unnamed if _is_dead(machine, founding_id, request.objects[index])]
-    held = not logs.collects(machine.foundings.founding_id) or founding_id not in logs.collected
+    held = hearing or not logs.collects(machine.foundings.founding_id) or founding_id not in logs.collected
     return CheckObjectsResponse(unnamed, dead, held)
 
 

@@ -130,8 +130,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         draft.put_broker(request.broker_id, registration)
     if evidence:
         _leave_evidence(draft, request.broker_id, request.held)
-    own = draft.foundings
-    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, own.founding_id, own.succession)
+    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, *_told(draft, untold=request.untold))
 
 
 def _check_store(draft: Draft, request: requests.RegisterBroker) -> None:
@@ -305,8 +304,14 @@ def _set_fenced(
     if before.fenced != fenced:
         draft.records.append(BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced))
         draft.put_broker(broker_id, replace(before, fenced=fenced))
-    known = draft.foundings
-    return BrokerHeartbeatResponse(fenced, draft.metadata_version, known.founding_id, known.succession)
+    untold = isinstance(request, requests.BrokerHeartbeat) and request.untold
+    return BrokerHeartbeatResponse(fenced, draft.metadata_version, *_told(draft, untold=untold))
+
+
+def _told(draft: Draft, *, untold: bool) -> tuple[uuid.UUID | None, Succession | None]:
+    """The founding that a broker is told of, and how the quorum came to it."""
+    own = draft.foundings
+    return (None, None) if untold else (own.founding_id, own.succession)
 
 
 DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {

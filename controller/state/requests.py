@@ -19,7 +19,7 @@ class RegisterBroker(msgspec.Struct, frozen=True):
     """Answered with RegisterBrokerResponse. `kafka`: host:port where Kafka clients reach it, if it said.
 
     `held`: what it remembers of the IDs that it was given, if it remembers any. `store_id`: of the store where it keeps
-    objects, if it does.
+    objects, if it does. `untold`: the answer names no founding, for that in the log is of a quorum that is gone.
     """
 
     broker_id: int
@@ -27,6 +27,7 @@ class RegisterBroker(msgspec.Struct, frozen=True):
     kafka: str | None = None
     held: HeldIds | None = None
     store_id: uuid.UUID | None = None
+    untold: bool = False
 
 
 class UnregisterBroker(msgspec.Struct, frozen=True):
@@ -37,13 +38,14 @@ class UnregisterBroker(msgspec.Struct, frozen=True):
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True):
-    """Answered with BrokerHeartbeatResponse. `held`: as of RegisterBroker. `reserve_ids`: IDs at hand; nothing is
-    decided by them."""
+    """Answered with BrokerHeartbeatResponse. `held`, `untold`: as of RegisterBroker. `reserve_ids`: IDs at hand;
+    nothing is decided by them."""
 
     broker_id: int
     broker_epoch: int
     held: HeldIds | None = None
     reserve_ids: int | None = None
+    untold: bool = False
 
 
 class FenceBroker(msgspec.Struct, frozen=True):

@@ -21,14 +21,19 @@ from pidkeeper.protocol.metadata_version import LATEST
 from tests.support.waiting import until
 
 STORE = uuid.UUID(int=1)
+FOUNDING = uuid.UUID(int=2)
 EPOCH = 5
 
 
 class StubClient:
-    """Controllers that know of the store what `told` says. `registered`: the stores of the registrations they got."""
+    """Controllers that know of the store what `told` says. `registered`: the stores of the registrations they got.
+
+    `founding_id`: what they tell of themselves.
+    """
 
     def __init__(self, told: uuid.UUID | None) -> None:
         self.told = told
+        self.founding_id: uuid.UUID | None = FOUNDING
         self.looks = 0
         self.registered: list[uuid.UUID | None] = []
 
@@ -39,7 +44,7 @@ class StubClient:
 
     async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         self.registered.append(request.store_id)
-        return RegisterBrokerResponse(broker_epoch=EPOCH, cluster_id="c", metadata_version=LATEST)
+        return RegisterBrokerResponse(EPOCH, "c", LATEST, self.founding_id)
 
 
 def registered_session(client: Any) -> Session:
@@ -72,3 +77,21 @@ async def test_the_store_is_told_until_an_answer_says_so(told: uuid.UUID | None)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert client.registered == [STORE]
+
+
+@pytest.mark.parametrize("known", [None, uuid.UUID(int=3)])
+async def test_no_object_is_named_before_the_quorum_tells_its_founding_under_the_registration(
+    known: uuid.UUID | None,
+) -> None:
+    """One that hears its brokers after a restore gives epochs again, and `known` may have given them before."""
+    client: Any = StubClient(STORE)
+    session = registered_session(client)
+    session.broker_epoch, session.founding_id, client.founding_id = None, known, None
+    await session.register()
+    assert (session.broker_epoch, session.store_known) == (EPOCH, False)
+    await session.advertise()
+    assert not session.store_known
+    client.founding_id = FOUNDING
+    await session.advertise()
+    assert session.store_known
+    assert session.founding_id == FOUNDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,11 +15,12 @@ from hypothesis import strategies as st
 from pidkeeper.broker_agent.data.gathering import MAX_GATHERED_BATCHES, MAX_UNDER_WAY
 from pidkeeper.broker_agent.data.store.port import StoreRefusedError, StoreUnavailableError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import SuccessionRecord
 from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
 from pidkeeper.service.content import MAX_BODY_BYTES
 from tests.support.data_parts import raising, records, stored_headers, until_stored
 from tests.support.gatherer_rig import Rig
-from tests.support.log_leader import FOUNDING
+from tests.support.log_leader import FOUNDING, GIVEN
 from tests.support.waiting import until
 
 UNAVAILABLE = StoreUnavailableError("away")
@@ -218,6 +220,20 @@ async def test_a_new_epoch_gives_new_names_to_what_was_not_offered(rig: Rig) -> 
     numbers = [number for one, number in rig.numbers() if one == epoch]
     assert numbers == sorted(set(numbers))
     await until_stored(rig.store, lambda stored: [name for name in stored if "/5/" in name] == [rig.store.puts[0]])
+
+
+async def test_a_new_founding_gives_new_names_under_an_epoch_that_is_in_force(rig: Rig) -> None:
+    """The quorum was restored from a copy that has the registration."""
+    following = uuid.UUID(int=44)
+    assert await rig.append(records(0)) == [0]
+    rig.leader._replay([SuccessionRecord(following, FOUNDING, GIVEN, 0)])
+    assert await rig.append(records(1)) == [-7]
+    assert rig.session.doubted == [5]
+    assert await rig.append(records(1), seconds=0.1) == [-7], "it is not asked for again under that founding"
+    assert rig.numbers() == [(5, 0), (5, 1)]
+    rig.session.founding_id = following
+    assert await rig.append(records(1)) == [1]
+    assert rig.store.puts[-1].startswith(f"wal/{following}/7/5/")
 
 
 async def test_numbers_rise_even_if_an_object_is_named_anew_behind_another(rig: Rig) -> None:

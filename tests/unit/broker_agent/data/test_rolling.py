@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,11 +16,13 @@ from pidkeeper.broker_agent.data.rolling import BUSY_SECONDS, IDLE_SECONDS, REST
 from pidkeeper.broker_agent.data.store.port import ObjectMissingError, StoreRefusedError, StoreUnavailableError
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import split_batches
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import SuccessionRecord
 from pidkeeper.protocol.log_messages import LogBatches, ReadLogsRequest, ReadLogsResponse
 from pidkeeper.protocol.messages import BrokerDescription
 from pidkeeper.protocol.segment_messages import CommitSegmentRequest, DeleteRecordsRequest
 from pidkeeper.protocol.segments import index_path
 from tests.support.data_parts import StubRegistration, raising, records, until_stored
+from tests.support.log_leader import FOUNDING, GIVEN
 from tests.support.roll_rig import BOTH_LEVELS, RollRig
 from tests.support.waiting import until
 
@@ -229,6 +232,19 @@ async def test_numbers_rise_and_a_stale_epoch_ends(rig: RollRig) -> None:
     last: CommitSegmentRequest = rig.leader.asked("commit_segment")[-1]
     assert (last.broker_epoch, last.number) == (epoch, 0)
     assert rig.kept_segments()[-1].end_offset == 4
+
+
+async def test_a_new_founding_rolls_under_an_epoch_that_is_in_force(rig: RollRig) -> None:
+    following = uuid.UUID(int=44)
+    await rig.write()
+    rig.leader._replay([SuccessionRecord(following, FOUNDING, GIVEN, 0)])
+    await rig.roller.roll_due()
+    assert await rig.roller.roll_due() == ROLL_SECONDS
+    assert len(rig.leader.asked("commit_segment")) == 1, "it is not asked for again under that founding"
+    rig.session.founding_id = following
+    await rig.roller.roll_due()
+    assert [one.founding_id for one in rig.leader.asked("commit_segment")] == [FOUNDING, following]
+    assert len(rig.kept_segments()) == 1
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
