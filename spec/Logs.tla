@@ -6,17 +6,18 @@
 (* older copy goes on beside a store that went on.                          *)
 (*                                                                         *)
 (* The quorum is one state here, as in Succession: how it is replicated is  *)
-(* ReplicatedLog's matter. One topic with one partition, of which every     *)
-(* batch has one record. What was asked once may arrive at any time, again, *)
-(* or never; so may what was asked of the store.                            *)
+(* ReplicatedLog's matter. One topic with one partition. What was asked     *)
+(* once may arrive at any time, again, or never; so may what was asked of   *)
+(* the store.                                                               *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
     Agents,         \* processes; two of one broker: one of them is a zombie
     BrokerOf,       \* [Agents -> brokers]
-    Idempotent,     \* producers without transactions
-    Transactional,  \* producers of which every batch belongs to a transaction
+    Plain,          \* producers without idempotence; their batches need not differ,
+    Idempotent,     \* without transactions, and
+    Transactional,  \* of which every batch belongs to a transaction
     Rules,          \* of the protocol that are in force: AllRules, or one less
     Pairs,          \* whether an object may have two batches
     Window,         \* batches of a producer of which duplicates are known
@@ -59,15 +60,17 @@ AllRules == {"put first", "founding in names", "numbers ascend", "refused takes 
              "agents stop before a restore"}
 Keeps(rule) == rule \in Rules
 
-Producers == Idempotent \cup Transactional
+Producers == Plain \cup Idempotent \cup Transactional
 Brokers == {BrokerOf[a] : a \in Agents}
 Max(x, y) == IF x > y THEN x ELSE y
 MinOf(S) == CHOOSE n \in S : \A k \in S : n <= k
 Range(s) == {s[n] : n \in DOMAIN s}
 
-(* What a log has at an offset: a batch, or the marker of a transaction.    *)
-Batch(p, e, s) == [kind |-> "batch", producer |-> p, epoch |-> e, sequence |-> s]
-Marker(p, e, outcome) == [kind |-> outcome, producer |-> p, epoch |-> e, sequence |-> -1]
+(* Batches, and what a log has at an offset: one record of a batch, or the  *)
+(* marker of a transaction.                                                 *)
+Batch(p, e, s, n) == [kind |-> "batch", producer |-> p, epoch |-> e, sequence |-> s, records |-> n]
+Marker(p, e, outcome) == [kind |-> outcome, producer |-> p, epoch |-> e, sequence |-> -1, records |-> 1]
+Each(b) == [n \in 1..b.records |-> [b EXCEPT !.sequence = @ + n - 1, !.records = 1]]
 
 (* Names (decision 0047): founding, broker, broker epoch, number, kind.     *)
 Name(founding, b, epoch, number, kind) ==
@@ -118,29 +121,32 @@ WithParts(s, parts) == [s EXCEPT !.parts = parts, !.garbage = @ \cup (Names(s.pa
 
 Appended(s, item, name, position) ==
     LET base == Len(s.items)
-        part == [kind |-> IF item.kind = "batch" THEN "batch" ELSE "marker", base |-> base, end |-> base + 1,
+        part == [kind |-> IF item.kind = "batch" THEN "batch" ELSE "marker", base |-> base, end |-> base + item.records,
                  name |-> name, position |-> position, item |-> item]
-    IN [s EXCEPT !.items = Append(@, item), !.parts = Append(@, part)]
+    IN [s EXCEPT !.items = @ \o Each(item), !.parts = Append(@, part)]
 
 Refused == -1
 
 Expected(known, b) ==
-    IF known.epoch = b.epoch /\ known.kept # <<>> THEN known.kept[Len(known.kept)][1] + 1 ELSE 0
+    IF known.epoch = b.epoch /\ known.kept # <<>> THEN known.kept[Len(known.kept)][2] + 1 ELSE 0
 
 (* One batch of an object: the state behind it, and its offset.             *)
 Join(s, o, position) ==
     LET b == o.items[position]
         known == s.producers[b.producer]
         transaction == s.transactions[b.producer]
-        same == {one \in Range(known.kept) : one[1] = b.sequence}
+        last == b.sequence + b.records - 1
+        same == {one \in Range(known.kept) : one[1] = b.sequence /\ one[2] = last}
         at == Len(s.items)
-        kept == IF known.epoch = b.epoch THEN Append(known.kept, <<b.sequence, at>>) ELSE <<<<b.sequence, at>>>>
+        now == <<b.sequence, last, at>>
+        kept == IF known.epoch = b.epoch THEN Append(known.kept, now) ELSE <<now>>
         after == [epoch |-> b.epoch, kept |-> SubSeq(kept, Max(1, Len(kept) - Window + 1), Len(kept)),
                   open |-> IF b.producer \in Transactional /\ known.open = -1 THEN at ELSE known.open]
         refused == [state |-> s, at |-> Refused]
     IN IF o.log # s.log THEN refused
+       ELSE IF b.producer \in Plain THEN [state |-> Appended(s, b, o.name, position), at |-> at]
        ELSE IF b.producer \in Transactional /\ (transaction.epoch # b.epoch \/ ~transaction.ongoing) THEN refused
-       ELSE IF known.epoch = b.epoch /\ same # {} THEN [state |-> s, at |-> (CHOOSE one \in same : TRUE)[2]]
+       ELSE IF known.epoch = b.epoch /\ same # {} THEN [state |-> s, at |-> (CHOOSE one \in same : TRUE)[3]]
        ELSE IF known.epoch # -1 /\ (b.epoch < known.epoch \/ b.sequence # Expected(known, b)) THEN refused
        ELSE [state |-> [Appended(s, b, o.name, position) EXCEPT !.producers[b.producer] = after], at |-> at]
 
@@ -197,8 +203,8 @@ NameOf(a, kind) ==
     LET s == session[a] IN Name(s.founding, BrokerOf[a], s.epoch, IF kind = "batches" THEN s.objects ELSE s.segments, kind)
 
 (* The next batch of a producer, or the last one again, of any epoch.       *)
-Sent(p, e) == Cardinality({n \in DOMAIN quorum.items : quorum.items[n] = Batch(p, e, quorum.items[n].sequence)})
-Sendable == UNION {{Batch(p, e, s) : s \in {Sent(p, e) - 1, Sent(p, e)} \ {-1}} :
+Sent(p, e) == Cardinality({n \in DOMAIN quorum.items : quorum.items[n] = Batch(p, e, quorum.items[n].sequence, 1)})
+Sendable == UNION {{Batch(p, e, s, 1) : s \in {Sent(p, e) - 1, Sent(p, e)} \ {-1}} :
                    p \in Producers, e \in 0..MaxFence}
 Current == {b \in Sendable : b.epoch <= quorum.transactions[b.producer].epoch}
 Behind(b) == {[b EXCEPT !.sequence = @ + 1]} \cup {c \in Current : c.producer # b.producer}
@@ -252,25 +258,26 @@ Earlier(last, o) ==
 Answered(o, outcomes) ==
     {<<o.log, outcomes[n], o.items[n]>> : n \in {k \in DOMAIN outcomes : outcomes[k] # Refused}}
 
+WithObject(s, o) ==
+    LET joined == JoinFrom(s, o, 1)
+        taken == joined.state.parts # s.parts
+        commit == [epoch |-> o.name[3], number |-> o.name[4], outcomes |-> joined.outcomes, joined |-> taken]
+    IN Stable([joined.state EXCEPT !.commits[o.name[2]] = commit, !.named = IF taken THEN @ \cup {o.name} ELSE @])
+
 (* The first answer is lost. Who asks again is answered alike; it deletes    *)
 (* what no log took.                                                        *)
 CommitObject(o) ==
-    LET b == o.name[2]
-        last == quorum.commits[b]
-        joined == JoinFrom(quorum, o, 1)
-        taken == joined.state.parts # quorum.parts
-        commit == [epoch |-> o.name[3], number |-> o.name[4], outcomes |-> joined.outcomes, joined |-> taken]
+    LET last == quorum.commits[o.name[2]]
+        after == WithObject(quorum, o)
     IN /\ MayCommit(o)
        /\ IF Earlier(last, o)
           THEN /\ last.number = o.name[4]
                /\ acknowledged' = acknowledged \cup Answered(o, last.outcomes)
                /\ IF last.joined THEN UNCHANGED <<deleting, doomed>> ELSE Doom({o.name})
                /\ UNCHANGED quorum
-          ELSE /\ Len(joined.state.items) <= MaxOffset
-               /\ IF taken \/ Keeps("refused takes its number")
-                  THEN /\ quorum' = Stable([joined.state EXCEPT
-                                !.commits[b] = commit, !.named = IF taken THEN @ \cup {o.name} ELSE @])
-                       /\ UNCHANGED <<deleting, doomed>>
+          ELSE /\ Len(after.items) <= MaxOffset
+               /\ IF after.commits[o.name[2]].joined \/ Keeps("refused takes its number")
+                  THEN quorum' = after /\ UNCHANGED <<deleting, doomed>>
                   ELSE /\ Doom({o.name})
                        /\ UNCHANGED quorum
                /\ UNCHANGED acknowledged
@@ -316,13 +323,16 @@ Recreate ==
     /\ acknowledged' = {}
     /\ UNCHANGED <<session, storeVars, pastVars>>
 
+WithStart(s, start) ==
+    LET kept == SelectSeq(s.parts, LAMBDA part : part.end > start)
+        cut == [WithParts(s, kept) EXCEPT !.start = start]
+    IN Stable([cut EXCEPT !.aborted = {row \in @ : row.marker >= Max(start, TailStart(cut))}])
+
 (* Retention goes no further than the last stable offset, a client may.     *)
 RaiseStart ==
     \E start \in (quorum.start + 1)..Len(quorum.items) :
         /\ start <= MaxStart
-        /\ LET kept == SelectSeq(quorum.parts, LAMBDA part : part.end > start)
-               cut == [WithParts(quorum, kept) EXCEPT !.start = start]
-           IN quorum' = Stable([cut EXCEPT !.aborted = {row \in @ : row.marker >= Max(start, TailStart(cut))}])
+        /\ quorum' = WithStart(quorum, start)
         /\ UNCHANGED <<session, storeVars, pastVars, acknowledged>>
 
 -----------------------------------------------------------------------------
@@ -334,7 +344,7 @@ Readable(part) ==
     part.kind = "marker" \/ (Stored(part.name) # {} /\ (part.kind = "segment" \/ part.position <= Len(Object(part.name).items)))
 ItemsOf(part) ==
     IF part.kind = "marker" THEN <<part.item>>
-    ELSE IF part.kind = "batch" THEN <<Object(part.name).items[part.position]>>
+    ELSE IF part.kind = "batch" THEN Each(Object(part.name).items[part.position])
     ELSE Object(part.name).items
 
 RECURSIVE ReadAll(_, _, _)
@@ -376,16 +386,17 @@ Rolled(s, o) ==
                  \o SelectSeq(s.parts, LAMBDA one : one.base >= o.end)
     IN [WithParts(s, parts) EXCEPT !.aborted = {row \in @ : row.marker >= o.end}]
 
+Fits(s, o) == o.log = s.log /\ (Keeps("compare and swap") => Covered(s, o.base, o.end) = o.replaces)
+
+WithSegment(s, o) ==
+    LET after == IF Fits(s, o) THEN Rolled(s, o) ELSE [s EXCEPT !.garbage = @ \cup {o.name}]
+        last == [epoch |-> o.name[3], number |-> o.name[4], outcomes |-> <<>>, joined |-> Fits(s, o)]
+    IN Stable([after EXCEPT !.rolls[o.name[2]] = last, !.named = @ \cup {o.name}])
+
 CommitSegment(o) ==
-    LET b == o.name[2]
-        fits == IF Keeps("compare and swap") THEN o.log = quorum.log /\ Covered(quorum, o.base, o.end) = o.replaces
-                ELSE o.log = quorum.log
-        after == IF fits THEN Rolled(quorum, o) ELSE [quorum EXCEPT !.garbage = @ \cup {o.name}]
-    IN /\ MayCommit(o) /\ ~Earlier(quorum.rolls[b], o)
-       /\ quorum' = Stable([after EXCEPT
-                        !.rolls[b] = [epoch |-> o.name[3], number |-> o.name[4], outcomes |-> <<>>, joined |-> fits],
-                        !.named = @ \cup {o.name}])
-       /\ UNCHANGED <<session, storeVars, pastVars, acknowledged>>
+    /\ MayCommit(o) /\ ~Earlier(quorum.rolls[o.name[2]], o)
+    /\ quorum' = WithSegment(quorum, o)
+    /\ UNCHANGED <<session, storeVars, pastVars, acknowledged>>
 
 -----------------------------------------------------------------------------
 (* What is deleted.                                                         *)
@@ -411,9 +422,11 @@ Delete(one) ==
     /\ store' = {o \in store : o.name # one[1]}
     /\ UNCHANGED <<quorum, session, made, flying, heard, offered, discarded, doomed, late, pastVars, acknowledged>>
 
+Without(s, names) == [s EXCEPT !.garbage = @ \ names, !.named = @ \ names]
+
 ConfirmDeleted(name) ==
     /\ name \in quorum.garbage /\ <<name, live>> \in doomed /\ <<name, live>> \notin deleting
-    /\ quorum' = [quorum EXCEPT !.garbage = @ \ {name}, !.named = @ \ {name}]
+    /\ quorum' = Without(quorum, {name})
     /\ UNCHANGED <<session, storeVars, pastVars, acknowledged>>
 
 (* Nobody will ever commit an object of that name.                          *)
@@ -493,13 +506,13 @@ OnceEach ==
     \A n, k \in DOMAIN quorum.items :
         LET one == quorum.items[n]
             other == quorum.items[k]
-        IN n < k /\ one.kind = "batch" /\ other.kind = "batch" /\ one.producer = other.producer
+        IN n < k /\ one.producer \notin Plain /\ one.kind = "batch" /\ other.kind = "batch" /\ one.producer = other.producer
                 => one.epoch < other.epoch \/ (one.epoch = other.epoch /\ one.sequence < other.sequence)
 
 (* What a producer was told is so.                                          *)
 Acknowledged ==
     \A one \in acknowledged :
-        one[1] = quorum.log => one[2] < Len(quorum.items) /\ quorum.items[one[2] + 1] = one[3]
+        one[1] = quorum.log => one[2] < Len(quorum.items) /\ quorum.items[one[2] + 1] = Each(one[3])[1]
 
 (* A quorum whose place was taken may have deleted what a copy needs again. *)
 Lost(name) == \E one \in doomed : one[1] = name /\ one[2] < live
@@ -522,7 +535,7 @@ IsCommitted(offset) ==
     LET item == quorum.items[offset + 1]
         ends == {n \in (offset + 2)..Len(quorum.items) :
                     quorum.items[n].producer = item.producer /\ quorum.items[n].kind # "batch"}
-    IN item.producer \in Idempotent \/ (ends # {} /\ quorum.items[MinOf(ends)].kind = "commit")
+    IN item.producer \notin Transactional \/ (ends # {} /\ quorum.items[MinOf(ends)].kind = "commit")
 
 IsShown(part, offset) ==
     LET item == quorum.items[offset + 1]

@@ -210,6 +210,7 @@ def _logs(name: str, bounds: _LogsBounds, without: str = "") -> Model:
         module="Logs",
         constants={
             "Agents": f"{{{', '.join(map(str, range(bounds.agents)))}}}",
+            "Plain": "{}",
             "Idempotent": '{"i"}' if bounds.idempotent else "{}",
             "Transactional": '{"t"}' if bounds.transactional else "{}",
             "Rules": f"{{{rules}}}",
