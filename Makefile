@@ -145,7 +145,8 @@ seaweedfs: $(VENV)/.dev  ## a real distributed S3 on loopback: the port's contra
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run
 
-explore: $(VENV)/.dev  ## the core through every state of small scopes; goes on where it was interrupted
+explore: $(VENV)/.dev  ## the core, and decisions about a partition log, through every state of small scopes; goes on where it was interrupted
+	$(BIN)/python -m tests.explore.run_logs
 	$(BIN)/python -m tests.explore.run
 
 spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven
@@ -157,6 +158,7 @@ COURSES ?= 200
 traces: $(VENV)/.dev  ## what simulated members do, step by step in the specification; needs Java and Maven
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
 	    tools/fetch-jars spec || echo "TLC cannot be had: no course is followed" >&2; fi
+	$(BIN)/python -m tests.traces.run_logs --seeds $$(($(COURSES) / 10))
 	$(BIN)/python -m tests.traces.run --seeds $(COURSES)
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder

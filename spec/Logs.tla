@@ -273,7 +273,7 @@ CommitObject(o) ==
        /\ IF Earlier(last, o)
           THEN /\ last.number = o.name[4]
                /\ acknowledged' = acknowledged \cup Answered(o, last.outcomes)
-               /\ IF last.joined THEN UNCHANGED <<deleting, doomed>> ELSE Doom({o.name})
+               /\ IF last.joined \/ <<o.name, live>> \in doomed THEN UNCHANGED <<deleting, doomed>> ELSE Doom({o.name})
                /\ UNCHANGED quorum
           ELSE /\ Len(after.items) <= MaxOffset
                /\ IF after.commits[o.name[2]].joined \/ Keeps("refused takes its number")
@@ -531,6 +531,9 @@ NamesOnce == \A one, other \in made : one.name = other.name => one = other
 (* L7: the last stable offset is in the log, and never falls.               *)
 StableOffset == LastStable(quorum) <= Len(quorum.items) /\ LastStable(quorum) >= quorum.stable
 
+(* T1: a transaction that a log waits for is under way.                     *)
+NothingHangs == \A p \in Transactional : quorum.producers[p].open # -1 => quorum.transactions[p].ongoing
+
 IsCommitted(offset) ==
     LET item == quorum.items[offset + 1]
         ends == {n \in (offset + 2)..Len(quorum.items) :
@@ -553,8 +556,18 @@ ReadCommitted ==
 (* operator has released it.                                                *)
 HeldUntilReleased == \A name \in spared : <<name, live>> \notin doomed
 
-(* Whatever is in the store is needed, garbage, or in nobody's books; then  *)
-(* its agent may still commit it, or its epoch is dead.                     *)
-NothingForgotten ==
-    \A o \in store : o.name \in quorum.named => o.name \in Names(quorum.parts) \cup quorum.garbage
+(* What the quorum's books have is needed, or garbage.                      *)
+NothingForgotten == quorum.named = Names(quorum.parts) \cup quorum.garbage
+
+(* What is needless does not stay: if puts take effect, and agents collect  *)
+(* and sweep, the store has at last what logs need, and what the agent of   *)
+(* a living epoch may commit.                                               *)
+LivelySpec ==
+    /\ Spec
+    /\ WF_vars(\E o \in flying : Land(o)) /\ WF_vars(\E one \in deleting : Delete(one))
+    /\ WF_vars(\E name \in Needless : Collect(name)) /\ WF_vars(\E o \in store : Sweep(o.name))
+    /\ WF_vars(\E name \in quorum.garbage : ConfirmDeleted(name))
+
+Cleaned ==
+    <>[](Collects => \A o \in store : o.name \in Names(quorum.parts) \/ (o.name \notin quorum.named /\ ~IsDead(o.name)))
 =============================================================================

@@ -16,7 +16,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     module: of this folder. constants: as TLC's configuration writes them. defined: constants that are functions, by
     their definition. alike: constants whose elements may change their names without any difference; TLC can have none
-    where there are properties. invariants: that hold in every state. properties: of whole behaviours.
+    where there are properties. invariants: that hold in every state. properties: of whole behaviours. broken: the
+    invariant that does not hold, since the model lacks a rule.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     invariants: tuple[str, ...] = ()
     specification: str = "Spec"
     properties: tuple[str, ...] = ()
+    broken: str = ""
 
     def configuration(self) -> str:
         """The file that TLC reads."""
@@ -164,85 +166,6 @@ def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int
     )
 
 
-LOGS_RULES: Final = (
-    "put first",
-    "founding in names",
-    "numbers ascend",
-    "refused takes its number",
-    "compare and swap",
-    "below the last stable offset",
-    "committed first",
-    "dead epochs alone",
-    "held until released",
-    "untold while hearing",
-    "nothing while hearing",
-    "aborted in the index",
-    "agents stop before a restore",
-)
-"""Of `Logs`, all in force but in FLAWED."""
-
-
-class _LogsBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of `Logs`. `agents`: of so many `brokers`; those of one broker do not know of each other."""
-
-    agents: int = 2
-    brokers: int = 2
-    idempotent: bool = True
-    transactional: bool = False
-    pairs: bool = False
-    epochs: int = 2
-    fences: int = 0
-    objects: int = 2
-    segments: int = 0
-    late: int = 0
-    discarded: int = 0
-    offsets: int = 2
-    start: int = 0
-    topics: int = 1
-    quorums: int = 1
-
-
-def _logs(name: str, bounds: _LogsBounds, without: str = "") -> Model:
-    """Without one of the rules, if one is named."""
-    rules = ", ".join(f'"{rule}"' for rule in LOGS_RULES if rule != without)
-    return Model(
-        name=name,
-        module="Logs",
-        constants={
-            "Agents": f"{{{', '.join(map(str, range(bounds.agents)))}}}",
-            "Plain": "{}",
-            "Idempotent": '{"i"}' if bounds.idempotent else "{}",
-            "Transactional": '{"t"}' if bounds.transactional else "{}",
-            "Rules": f"{{{rules}}}",
-            "Pairs": "TRUE" if bounds.pairs else "FALSE",
-            "Window": "2",
-            "MaxEpoch": str(bounds.epochs),
-            "MaxFence": str(bounds.fences),
-            "MaxObjects": str(bounds.objects),
-            "MaxSegments": str(bounds.segments),
-            "MaxLate": str(bounds.late),
-            "MaxDiscarded": str(bounds.discarded),
-            "MaxOffset": str(bounds.offsets),
-            "MaxStart": str(bounds.start),
-            "MaxTopics": str(bounds.topics),
-            "MaxQuorums": str(bounds.quorums),
-        },
-        defined={"BrokerOf": f"[agent \\in Agents |-> agent % {bounds.brokers}]"},
-        invariants=(
-            "Contiguous",
-            "OnceEach",
-            "Acknowledged",
-            "InTheStore",
-            "DeletedForEver",
-            "NamesOnce",
-            "StableOffset",
-            "ReadCommitted",
-            "HeldUntilReleased",
-            "NothingForgotten",
-        ),
-    )
-
-
 MODELS: Final = (
     consensus_model("consensus, short", terms=1, log=2, proposals=1),
     consensus_model("consensus, two terms", terms=2, log=1),
@@ -258,7 +181,6 @@ MODELS: Final = (
     _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
     _transactions("transactions, short", records=4, requests=3),
     _transactions("transactions, with markers between", records=4, requests=3, at_once=False),
-    _logs("logs, short", _LogsBounds(late=1)),
     _migration("migration, short", highest=2, blocks=2, writes=2, orders=1),
     _migration("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
 )

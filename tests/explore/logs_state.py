@@ -1,31 +1,19 @@
-"""The replicated state with one partition log, the store beside it, and all that can happen next.
+"""The replicated state with one partition log, and the store beside it.
 
-Decisions and replay are those that ship. What agents do around them is told here: they put objects and segments, offer
-them, ask again, collect and sweep. The replicated state of each step is kept as its snapshot, so it is restored as often
-as anything happens.
+The replicated state of each step is kept as its snapshot, so it is restored as often as anything happens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from pidkeeper.controller.node.segment_views import check_objects
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.state.decide import decide
-from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.transitions import TransactionStatus
-from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
 from pidkeeper.protocol.logs import ObjectId
-from pidkeeper.protocol.segment_messages import CheckObjectsRequest
-from pidkeeper.protocol.segments import SegmentName
-from pidkeeper.protocol.transactions import TopicPartitions
 from pidkeeper.snapshots.image import StateImage
-from tests.support.log_leader import CLUSTER_ID, FOUNDING, NOW, STORE, LogLeader
+from tests.support.log_leader import CLUSTER_ID, LogLeader
 
 LOG: Final = 0
 TOPIC: Final = "t"
@@ -42,8 +30,8 @@ Item = tuple[str, int, int, int]
 
 class LogScope(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one exploration. agents: brokers that are registered at first. objects, segments: that are put.
-    registrations: beside the first ones. duplicates: whether a batch is sent again. transactions: that end. start: the
-    highest first offset. sweeps: whether what is dead is deleted. pairs: whether objects have two batches."""
+    registrations: beside the first ones. transactions: that end. start: the highest first offset. deletes: whether
+    what is needless or dead is deleted from the store. pairs: whether objects have two batches."""
 
     name: str
     agents: int = 2
@@ -52,7 +40,7 @@ class LogScope(msgspec.Struct, frozen=True, kw_only=True):
     registrations: int = 0
     transactions: int = 0
     start: int = 0
-    sweeps: bool = False
+    deletes: bool = True
     pairs: bool = False
 
 
@@ -69,11 +57,26 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
     replaces: int = 0
     aborted: tuple[tuple[int, int, int], ...] = ()
 
+    @property
+    def is_segment(self) -> bool:
+        """Whether it is of one log alone."""
+        return self.base >= 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind a segment."""
+        return self.base + len(self.items)
+
+
+class BrokenError(Exception):
+    """A rule or a promise is broken."""
+
 
 class World(msgspec.Struct, frozen=True, array_like=True):
     """One state. image: the snapshot of the replicated state. epochs: by broker, as its agent believes. made: what was
     ever put; offered, stored: which of it, by its place there. doomed: paths that somebody asked to delete. items: what
-    the log ever had. told: the outcomes that each offer was answered with. ended: transactions."""
+    the log ever had. told: the outcomes that each offer was answered with. ended: transactions; registered: processes
+    that were started anew."""
 
     image: bytes
     epochs: tuple[int, ...]
@@ -86,24 +89,27 @@ class World(msgspec.Struct, frozen=True, array_like=True):
     ended: int = 0
     registered: int = 0
 
-
-Move = tuple[str, World]
-"""What happens, in words, and what comes of it."""
-
-
-class BrokenError(Exception):
-    """A move breaks a rule or a promise. `move`: in words."""
-
-    def __init__(self, move: str, what: str) -> None:
-        super().__init__(what)
-        self.move = move
+    def object_at(self, path: str) -> Stored:
+        """The object of that path. Raises BrokenError if nobody has put it."""
+        for one in self.made:
+            if one.path == path:
+                return one
+        raise BrokenError(f"{path} was put by nobody")
 
 
 def machine_of(world: World) -> StateMachine:
-    """The replicated state, as a member has it that was restored from its snapshot."""
+    """The replicated state, as a member has it that was restored from its snapshot. Raises BrokenError."""
     machine = StateMachine(CLUSTER_ID)
-    machine.restore(msgspec.msgpack.decode(world.image, type=StateImage))
+    try:
+        machine.restore(msgspec.msgpack.decode(world.image, type=StateImage))
+    except ValueError as error:
+        raise BrokenError(f"the snapshot cannot be restored: {error}") from error
     return machine
+
+
+def image_of(machine: StateMachine) -> bytes:
+    """The snapshot of the replicated state."""
+    return msgspec.msgpack.encode(machine.image(0, 0))
 
 
 def beginning(scope: LogScope) -> World:
@@ -112,43 +118,7 @@ def beginning(scope: LogScope) -> World:
     epochs = tuple(leader.register(broker_id) for broker_id in range(scope.agents))
     leader.add_topic(TOPIC)
     if scope.transactions:
-        ask = requests.InitProducerId(0, epochs[0], TRANSACTIONAL, 60_000, -1, -1, -1, may_take_block=True)
-        leader.decide(ask)
-    return World(_snapshot(leader.machine), epochs)
-
-
-def _snapshot(machine: StateMachine) -> bytes:
-    return msgspec.msgpack.encode(machine.image(0, 0))
-
-
-class Moves:
-    """What can happen in the worlds of one scope. Raises BrokenError."""
-
-    def __init__(self, scope: LogScope) -> None:
-        self._scope = scope
-
-    def of(self, world: World) -> Iterator[Move]:
-        """Every move and the world behind it, always in the same order."""
-        machine = machine_of(world)
-        yield from self._puts(world, machine)
-        yield from self._segment_puts(world, machine)
-        for place, one in enumerate(world.made):
-            if place in world.stored and self._may_offer(world, one):
-                yield f"offer {one.path}", msgspec.structs.replace(world, offered=world.offered | {place})
-        for place in sorted(world.offered):
-            yield from self._commit(world, place)
-        yield from self._transact(world, machine)
-        yield from self._registrations(world)
-        yield from self._starts(world, machine)
-        yield from self._deletions(world, machine)
-
-    def _may_offer(self, world: World, one: Stored) -> bool:
-        """In the order of the numbers, and under the registration that its agent believes in."""
-        kind = one.base >= 0
-        offered = (world.made[place].id for place in world.offered if (world.made[place].base >= 0) == kind)
-        mine = [id_.number for id_ in offered if id_[:2] == one.id[:2]] if False else [
-            id_.number
-            for id_ in offered
-            if (id_.broker_id, id_.broker_epoch) == (one.id.broker_id, one.id.broker_epoch)
-        ]
-        return one.id.number > max(mine, default=-1) and world.epochs[one.id.broker_id] == one.id.broker_epoch
+        leader.decide(
+            requests.InitProducerId(0, epochs[0], TRANSACTIONAL, 60_000, -1, -1, candidate=-1, may_take_block=True)
+        )
+    return World(image_of(leader.machine), epochs)

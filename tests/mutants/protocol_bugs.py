@@ -6,12 +6,14 @@ from typing import Final
 
 import msgspec
 
+from spec.logs_models import LOGS_MODELS, WIDER, Bounds, logs_model
 from spec.models import MODELS, Model, consensus_model
 from tests.explore.scope import Scope
 
 _UNIT_RAFT: Final = ("tests/unit/controller/raft", "tests/raft_paper")
 _UNIT_MIGRATION: Final = ("tests/unit/controller/migration",)
 _UNIT_STATE: Final = ("tests/unit/controller/state", "tests/unit/controller/node")
+_UNIT_DATA: Final = ("tests/unit/broker_agent/data",)
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -48,6 +50,10 @@ _SEAL: Final = _MODELS["migration, to the seal"]
 _TERMS_CRASH: Final = consensus_model("consensus, two terms, a crash", terms=2, log=1, crashes=1)
 _REMOVALS: Final = consensus_model("consensus, two removals", terms=1, log=3, changes=2)
 _REMOVAL_LOST: Final = consensus_model("consensus, a removal, a lost disk", terms=1, log=2, changes=1, losses=1)
+
+_LOGS_SHORT: Final = LOGS_MODELS[0]
+_LOGS_REFUSED: Final = logs_model("logs, refused", Bounds(transactional=True, objects=1))
+_LOGS_TWO_SEGMENTS: Final = next(one for one in WIDER if one.name == "logs, a transaction in two segments")
 
 _ONE_TERM: Final = Scope(name="one term", terms=1, timeouts=2, proposals=1)
 _TWO_TERMS: Final = Scope(name="two terms", terms=2, timeouts=2, proposals=1)
@@ -361,5 +367,45 @@ PROTOCOL_BUGS: Final = (
             _MIGRATION,
         ),
         unit=_UNIT_MIGRATION,
+    ),
+    ProtocolBug(
+        "object-committed-before-it-is-stored",
+        Rule("Logs", '/\\ Keeps("put first") => o \\in heard\n', "\n", _LOGS_SHORT),
+        unit=_UNIT_DATA,
+    ),
+    ProtocolBug(
+        "offered-object-discarded",
+        Rule(
+            "Logs",
+            "o \\notin offered /\\ o \\notin discarded /\\ Cardinality",
+            "o \\notin discarded /\\ Cardinality",
+            _LOGS_SHORT,
+        ),
+        unit=_UNIT_DATA,
+    ),
+    ProtocolBug(
+        "unreferenced-commit-takes-no-number",
+        Rule(
+            "Logs",
+            'IF after.commits[o.name[2]].joined \\/ Keeps("refused takes its number")',
+            "IF after.commits[o.name[2]].joined",
+            _LOGS_REFUSED,
+        ),
+        unit=_UNIT_STATE,
+    ),
+    ProtocolBug(
+        "batch-outside-of-its-transaction",
+        Rule(
+            "Logs",
+            "(transaction.epoch # b.epoch \\/ ~transaction.ongoing)",
+            "transaction.epoch # b.epoch",
+            _LOGS_REFUSED,
+        ),
+        unit=_UNIT_STATE,
+    ),
+    ProtocolBug(
+        "aborted-transactions-of-older-segments-forgotten",
+        Rule("Logs", "UNION {Object(s.parts[n].name).aborted : n \\in older}", "{}", _LOGS_TWO_SEGMENTS),
+        unit=_UNIT_DATA,
     ),
 )

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from spec.logs_models import FLAWED, LOGS_MODELS, RULES
 from spec.models import FOLDER, MODELS, Model
-from spec.run import check, why_no_tlc
+from spec.run import Checked, check, is_wrong, why_no_tlc
 
-SHORT = {model.module: model for model in MODELS if model.name.endswith(", short")}
+SHORT = {model.module: model for model in (*MODELS, *LOGS_MODELS) if model.name.endswith(", short")}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,7 @@ def test_what_must_hold_holds_in_every_state_of_a_short_scope(model: Model) -> N
         ),
         ("Transactions", "ELSE <<current[1], current[2] + 1>>", "ELSE current", {"T4", "OnePairOneInstance"}),
         ("Migration", "THEN Max(next, block.last + 1)", "THEN next", {"NoIdTwice"}),
+        ("Logs", "last.number >= o.name[4] ELSE", "last.number = o.name[4] ELSE", {"DeletedForEver"}),
         ("Succession", "!.next = Max(state.next, place[live].floor)", "!.next = @", {"F6", "NoIdTwice"}),
     ],
 )
@@ -51,3 +53,20 @@ def test_a_mistake_in_a_rule_is_noticed(tmp_path: Path, module: str, right: str,
     violation = check(SHORT[module], tmp_path).violation
     assert violation is not None
     assert any(f"Invariant {name} is violated" in violation or f'"{name}: ' in violation for name in broken)
+
+
+def test_each_rule_of_the_logs_is_taken_away_once() -> None:
+    """`make spec` has TLC find what each breaks, and here it finds one."""
+    assert sorted(model.name.removeprefix("logs, without: ") for model in FLAWED) == sorted(RULES)
+    assert f"AllRules == {{{', '.join(map(repr, RULES))}}}".replace("'", '"') in " ".join(
+        (FOLDER / "Logs.tla").read_text().split()
+    )
+    (model,) = [one for one in FLAWED if one.name.endswith("put first")]
+    assert not is_wrong(model, check(model))
+
+
+def test_a_missing_rule_that_breaks_nothing_or_something_else_is_wrong() -> None:
+    (model,) = [one for one in FLAWED if one.name.endswith("put first")]
+    nothing, other = (Checked(model.name, 1, 1, 1, 0.0, said) for said in (None, "Invariant Contiguous is violated."))
+    assert is_wrong(model, nothing)
+    assert is_wrong(model, other)

@@ -98,7 +98,11 @@ class LogCourse:
             "Window": WINDOW,
             **dict.fromkeys(_BOUNDS, 0),
         }
-        lines = ["SPECIFICATION TraceSpec", "CONSTANTS", *(f"    {name} = {value}" for name, value in constants.items())]
+        lines = [
+            "SPECIFICATION TraceSpec",
+            "CONSTANTS",
+            *(f"    {name} = {value}" for name, value in constants.items()),
+        ]
         lines += ["    BrokerOf <- ModelBrokerOf", "    Rules <- AllRules", "INVARIANT Held", "VIEW Place"]
         return "\n".join(lines) + "\n"
 

@@ -5,8 +5,7 @@ Nothing is taken from the code under test but the records themselves, and what a
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from pidkeeper.controller.state.machine import StateMachine
@@ -26,7 +25,7 @@ from pidkeeper.protocol.transactions import (
     ForgetTransactionRecord,
     TransactionRecord,
 )
-from tests.simulation.transaction_model import COMPLETE_COMMIT, NOBODY, ONGOING, State, joined, state_of
+from tests.simulation.transaction_model import COMPLETE_COMMIT, NOBODY, ONGOING, Pair, State, joined, state_of
 
 PLAIN: Final = "plain"
 """Whoever writes without idempotence."""
@@ -71,6 +70,7 @@ class LogRecorder:
         self.transactional: set[str] = set()
         self.brokers: set[int] = set()
         self._states: dict[str, State] = {}
+        self._told: dict[tuple[int, str], tuple[int, bool]] = {}
         self._keys: list[Name] = []
         self._closed = False
 
@@ -124,17 +124,21 @@ class LogRecorder:
                 self._commit(record)
             case SegmentRecord():
                 self._roll(record)
-            case LogStartsRecord():
-                for log, start in record.starts:
-                    self._add("Started", {"start": start}, log)
-            case ObjectsDeletedRecord():
-                for name in (self._keys[key] for key in record.keys):
-                    self.steps.append(LogStep("Deleted", {"names": [name]}, of=name))
-            case ProducersExpiredRecord():
-                for log, producer_id in record.producers:
-                    self._add("Expired", {"producer": self._producer(producer_id)}, log)
+            case LogStartsRecord() | ObjectsDeletedRecord() | ProducersExpiredRecord():
+                self._let_go(record)
             case AddPartitionsRecord() | TransactionRecord() | ForgetTransactionRecord():
                 self._transact(record)
+
+    def _let_go(self, record: LogStartsRecord | ObjectsDeletedRecord | ProducersExpiredRecord) -> None:
+        if isinstance(record, LogStartsRecord):
+            for log, start in record.starts:
+                self._add("Started", {"start": start}, log)
+        elif isinstance(record, ObjectsDeletedRecord):
+            for name in (self._keys[key] for key in record.keys):
+                self.steps.append(LogStep("Deleted", {"names": [name]}, of=name))
+        else:
+            for log, producer_id in record.producers:
+                self._add("Expired", {"producer": self._producer(producer_id)}, log)
 
     def _add(self, action: str, arguments: dict[str, Any], log: int | None = None) -> None:
         self.steps.append(LogStep(action, arguments, log))
@@ -192,10 +196,15 @@ class LogRecorder:
     def _tell_pair(self, before: State | None, after: State, log: int, *, ongoing: bool) -> None:
         if before is not None and before.pair[0] not in {after.pair[0], NOBODY[0]}:
             # The epochs of the ID before are used up: nobody may write with it any more.
-            over = {"producer": self._producer(before.pair[0]), "epoch": before.pair[1] + 1, "ongoing": False}
-            self._add("Transacts", over, log)
-        told = {"producer": self._producer(after.pair[0]), "epoch": after.pair[1], "ongoing": ongoing}
-        self._add("Transacts", told, log)
+            self._tell(log, (before.pair[0], before.pair[1] + 1), ongoing=False)
+        self._tell(log, after.pair, ongoing=ongoing)
+
+    def _tell(self, log: int, pair: Pair, *, ongoing: bool) -> None:
+        """What does not change for this log is no step."""
+        producer, now = self._producer(pair[0]), (pair[1], ongoing)
+        if self._told.get((log, producer), (0, False)) != now:
+            self._told[log, producer] = now
+            self._add("Transacts", {"producer": producer, "epoch": pair[1], "ongoing": ongoing}, log)
 
     def _producer(self, producer_id: int) -> str:
         name = f"p{producer_id}"
@@ -227,5 +236,3 @@ def _object(name: Name, log: int, **more: Any) -> dict[str, Any]:
         "aborted": [],
         **more,
     }
-
-

@@ -65,51 +65,32 @@ def recorded(seed: int) -> tuple[LogRecorder, str | None]:
 def _listening(recorder: LogRecorder) -> Iterator[None]:
     """Tell `recorder` what the first member to apply an entry has then, and what the store does."""
 
-    def applied(call: Callable[..., None]) -> Callable[..., None]:
-        def happened(monitor: LogMonitor, process: Process, entry: Entry) -> None:
-            recorder.entry(decode_batch(entry.data), process.machine)
-            call(monitor, process, entry)
+    def entry(_: LogMonitor, process: Process, entry: Entry) -> None:
+        recorder.entry(decode_batch(entry.data), process.machine)
 
-        return happened
+    def gone(_: SimStore, names: Sequence[str]) -> None:
+        for name in names:
+            recorder.gone(name)
 
-    def put(call: Callable[..., None]) -> Callable[..., None]:
-        def happened(store: SimStore, name: str, pieces: Sequence[bytes]) -> None:
-            call(store, name, pieces)
-            recorder.stored(name)
-
-        return happened
-
-    def deleted(call: Callable[..., None]) -> Callable[..., None]:
-        def happened(store: SimStore, names: Sequence[str]) -> None:
-            for name in names:
-                recorder.gone(name)
-            call(store, names)
-
-        return happened
-
-    def deleting(call: Callable[..., None]) -> Callable[..., None]:
-        def happened(monitor: LogMonitor, name: str) -> None:
-            recorder.doomed(name)
-            call(monitor, name)
-
-        return happened
-
-    def over(call: Callable[[LogMonitor], int]) -> Callable[[LogMonitor], int]:
-        def happened(monitor: LogMonitor) -> int:
-            # Nobody looks after the store any more, and a quorum that follows is another one.
-            recorder.close()
-            return call(monitor)
-
-        return happened
-
-    listeners: list[tuple[type, str, Callable[[Any], Any]]] = [
-        (LogMonitor, "_first_applied", applied),
-        (LogMonitor, "_deleting", deleting),
-        (LogMonitor, "check_store", over),
-        (SimStore, "put", put),
-        (SimStore, "delete", deleted),
+    listeners: list[tuple[type, str, Callable[..., None]]] = [
+        (LogMonitor, "_first_applied", entry),
+        (LogMonitor, "_deleting", lambda _, name: recorder.doomed(name)),
+        # Nobody looks after the store any more, and a quorum that follows is another one.
+        (LogMonitor, "check_store", lambda _: recorder.close()),
+        (SimStore, "put", lambda _, name, pieces: recorder.stored(name)),
+        (SimStore, "delete", gone),
     ]
     with contextlib.ExitStack() as stack:
-        for owner, name, around in listeners:
-            stack.enter_context(patch.object(owner, name, around(getattr(owner, name))))
+        for owner, name, told in listeners:
+            stack.enter_context(patch.object(owner, name, _behind(told, getattr(owner, name))))
         yield
+
+
+def _behind(told: Callable[..., None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, of which `told` hears before: also of what the simulation does not let pass."""
+
+    def happened(*arguments: Any) -> Any:
+        told(*arguments)
+        return call(*arguments)
+
+    return happened

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pidkeeper.controller.state import commit_decisions, requests
-from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.records import Record
 from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.protocol.transactions import TopicPartitions
@@ -68,7 +68,7 @@ class RecordedLeader(LogLeader):
             self.recorder.gone(path)
         self.decide(requests.ObjectsDeleted((7, self.epoch), keys))
 
-    def begin(self) -> tuple[int, int]:
+    def begin_here(self) -> tuple[int, int]:
         """A transaction with the partition in it: the pair."""
         asked = requests.InitProducerId(7, self.epoch, "x", 60_000, -1, -1, candidate=-1, may_take_block=True)
         given = self.decide(asked)
@@ -76,7 +76,7 @@ class RecordedLeader(LogLeader):
         self.decide(requests.AddPartitionsToTxn(7, self.epoch, "x", *pair, (TopicPartitions("t", (0,)),)))
         return pair
 
-    def end(self, pair: tuple[int, int], *, committed: bool) -> None:
+    def end_here(self, pair: tuple[int, int], *, committed: bool) -> None:
         """It ends."""
         self.decide(requests.EndTxn(7, self.epoch, "x", *pair, committed))
 
@@ -109,14 +109,14 @@ def leader() -> RecordedLeader:
 
 
 def test_what_the_code_decides_is_a_behaviour_of_the_specification(leader: RecordedLeader) -> None:
-    pair = leader.begin()
+    pair = leader.begin_here()
     assert leader.commit(batch(1, pair, 0, transactional=True)) == [6]
     assert leader.roll(0, 6, 3)
     assert not leader.roll(0, 7, 2), "beyond the last stable offset"
-    leader.end(pair, committed=False)
-    pair = leader.begin()
+    leader.end_here(pair, committed=False)
+    pair = leader.begin_here()
     assert leader.commit(batch(2, pair, 0, transactional=True)) == [8]
-    leader.end(pair, committed=True)
+    leader.end_here(pair, committed=True)
     assert leader.roll(0, 11, 5)
     leader.collect()
     leader.decide(requests.DeleteRecords((7, leader.epoch), ((0, 7),)))
@@ -133,8 +133,8 @@ def test_what_the_code_decides_is_a_behaviour_of_the_specification(leader: Recor
 
 def _outside(leader: RecordedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_decisions, "_has_joined", lambda *_: True)
-    pair = leader.begin()
-    leader.end(pair, committed=True)
+    pair = leader.begin_here()
+    leader.end_here(pair, committed=True)
     leader.commit(batch(1, pair, 0, transactional=True))
 
 
