@@ -354,11 +354,11 @@ ReadAll(parts, first, last) ==
 (* Which parts make up some offsets: all of the tail's beginning, and with  *)
 (* it any number of the last segments. 0 if none do.                        *)
 Covered(s, base, end) ==
-    LET ways == {<<i, j>> \in (DOMAIN s.parts) \X (DOMAIN s.parts) :
-                    /\ i <= Segments(s) + 1 /\ i <= j /\ j >= Segments(s)
-                    /\ s.parts[i].base = base /\ s.parts[j].end = end}
-    IN IF ways = {} \/ (Keeps("below the last stable offset") /\ end > LastStable(s)) THEN 0
-       ELSE LET way == CHOOSE one \in ways : TRUE IN way[2] - way[1] + 1
+    LET older == Segments(s)
+        firsts == {i \in DOMAIN s.parts : s.parts[i].base = base /\ i <= older + 1}
+        lasts == {j \in DOMAIN s.parts : s.parts[j].end = end /\ j >= older}
+    IN IF firsts = {} \/ lasts = {} \/ (Keeps("below the last stable offset") /\ end > LastStable(s)) THEN 0
+       ELSE Max(MinOf(lasts) - MinOf(firsts) + 1, 0)
 
 Known(s, i, j) ==
     LET older == {n \in i..j : s.parts[n].kind = "segment"}

@@ -81,7 +81,7 @@ LOG_ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=_on_logs(LogOperations.commit),
         request=CommitObjectRequest,
         response=CommitObjectResponse,
-        errors=(*SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED),
+        errors=(*SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED, ErrorCode.FOUNDING_UNDER_WAY),
     ),
     Route(
         method="POST",
@@ -205,7 +205,7 @@ LOG_ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=_on_segments(SegmentOperations.commit),
         request=CommitSegmentRequest,
         response=CommitSegmentResponse,
-        errors=(*SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED),
+        errors=(*SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED, ErrorCode.FOUNDING_UNDER_WAY),
     ),
     Route(
         method="POST",

@@ -23,9 +23,11 @@ from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.transactions import gets_new_id
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Founded, Succession
+from pidkeeper.protocol.logs import ObjectRecord
 from pidkeeper.protocol.messages import HeldIds, keeps
 from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION
 from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.segments import SegmentRecord
 from pidkeeper.protocol.transactions import TransactionRecord
 
 logger = logging.getLogger(__name__)
@@ -168,7 +170,7 @@ class FoundingDuty:
         return succession is not None and keeps(held, succession)
 
     def checked(self, records: Sequence[Record]) -> None:
-        """Raise AssertionError (F5) if an entry of `records` would hand out anything while nothing may be."""
+        """Raise AssertionError (F5) if an entry of `records` would hand out or commit anything while nothing may be."""
         if self.hearing():
             given = [record for record in records if self._hands_out(record)]
             assert not given, f"F5: {given} before the founding of this quorum is in its log"
@@ -176,7 +178,7 @@ class FoundingDuty:
     def _hands_out(self, record: Record) -> bool:
         if isinstance(record, TransactionRecord):
             return gets_new_id(self._machine.transactions.get(record.transactional_id), record)
-        return isinstance(record, Allocation)
+        return isinstance(record, Allocation | ObjectRecord | SegmentRecord)
 
     def tick(self, ticks: int) -> None:
         """Ask for the record when it is due; called now and then while this member serves."""

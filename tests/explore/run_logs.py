@@ -27,7 +27,7 @@ SCOPES: Final = (
     LogScope(name="zombies", objects=2, registrations=1, pairs=True),
     LogScope(name="transactions", agents=1, objects=3, transactions=2),
     LogScope(name="rollers", objects=2, segments=2),
-    LogScope(name="starts", agents=1, objects=2, segments=1, start=2),
+    LogScope(name="starts", objects=2, segments=1, start=2),
     LogScope(name="rolled-transactions", agents=1, objects=2, segments=1, transactions=2),
 )
 """What `make explore` exhausts."""

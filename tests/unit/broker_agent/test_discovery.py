@@ -47,7 +47,7 @@ class StubClient:
         return RegisterBrokerResponse(EPOCH, "c", LATEST, self.founding_id)
 
 
-def registered_session(client: Any) -> Session:
+def registered_session(client: Any, epoch: int | None = EPOCH) -> Session:
     session = Session(
         7,
         client,
@@ -59,7 +59,7 @@ def registered_session(client: Any) -> Session:
         reserve_ids=lambda: 0,
         let_go=lambda: None,
     )
-    session.broker_epoch, session.metadata_version, session.store_id = EPOCH, LATEST, STORE
+    session.broker_epoch, session.metadata_version, session.store_id = epoch, LATEST, STORE
     return session
 
 
@@ -85,8 +85,8 @@ async def test_no_object_is_named_before_the_quorum_tells_its_founding_under_the
 ) -> None:
     """One that hears its brokers after a restore gives epochs again, and `known` may have given them before."""
     client: Any = StubClient(STORE)
-    session = registered_session(client)
-    session.broker_epoch, session.founding_id, client.founding_id = None, known, None
+    session = registered_session(client, None)
+    session.founding_id, client.founding_id = known, None
     await session.register()
     known_then = [session.store_known]
     for told in (None, FOUNDING):
