@@ -91,10 +91,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `transactional.id.expiration.ms`); `producer_id_expiration_ms`: after which a partition log forgets a silent
     producer (KIP-854). `log_roll_rows`, `log_roll_bytes`, `log_roll_ms`: batches and markers, bytes, or age with
     which the tail of a partition log becomes a segment, of up to `log_segment_bytes`; `log_retention_check_ms`:
-    between two looks at the retention of a log (Kafka's `log.retention.check.interval.ms`). `security`, `tls`: as
-    in `service.protection`; the certificate names this member, and over TLS it is what peers prove. `peer_key_file`
-    holds the secrets that members prove to each other without TLS, one a line: any of them will do. `insecure`: a
-    peer need not prove any. `token_file` the bearer token that HTTP callers must send; `operator_token_file` the
+    between two looks at the retention of a log; `log_segment_delete_delay_ms`: how long an object stays in the store
+    once no log needs it (Kafka's `log.retention.check.interval.ms` and `log.segment.delete.delay.ms`). `security`,
+    `tls`: as in `service.protection`; the certificate names this member, and over TLS it is what peers prove.
+    `peer_key_file` holds the secrets that members prove to each other without TLS, one a line: any of them will do.
+    `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must send; `operator_token_file` the
     one that operators send instead, and that alone lets them change the cluster, beside their certificates; either
     may have several, one a line. `tokens_file`: tokens of callers with roles of their own (`service.token_list`).
     `kafka_listen`: host:port where brokers are served by Kafka's protocol as well: AllocateProducerIds (KIP-730),
@@ -132,6 +133,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     log_roll_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
     log_segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=MAX_LOG_SEGMENT_BYTES)] = 8 << 20
     log_retention_check_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 300_000
+    log_segment_delete_delay_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 60_000
     security: Level = OFF
     tls: TlsFiles = TlsFiles()
     peer_key_file: str | None = None
@@ -190,6 +192,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 age_ms=self.log_roll_ms,
                 segment_bytes=self.log_segment_bytes,
                 retention_check_ms=self.log_retention_check_ms,
+                garbage_ms=self.log_segment_delete_delay_ms,
             ),
             zookeeper=None if self.zookeeper is None else self.zookeeper.settings(),
             bridge=self.mode == "zookeeper",

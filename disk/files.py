@@ -7,6 +7,7 @@ as created, renamed or removed once `fsync_directory` of its directory returned.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
@@ -221,4 +222,23 @@ def remove_temporary(files: Files, directory: PurePath) -> None:
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(directory / name)
     # A process that was killed between a rename and its sync left names that only this machine's memory holds.
+    files.fsync_directory(directory)
+
+
+def sync_tree(files: Files, directory: PurePath) -> None:
+    """Make every file and name below `directory` durable, whoever wrote them; links to directories are left out.
+
+    Raises OSError.
+    """
+    for name in files.listdir(directory):
+        path = directory / name
+        if files.is_directory(path):
+            sync_tree(files, path)
+            continue
+        with contextlib.suppress(IsADirectoryError):
+            handle = files.open(path)
+            try:
+                files.fdatasync(handle)
+            finally:
+                files.close(handle)
     files.fsync_directory(directory)

@@ -35,10 +35,8 @@ COLLECT_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 0.1
 """Between two steps, and between those of which the first was full: up to 5,000 objects a second."""
 
-SWEEP_SECONDS: Final = 3600.0
-"""Between two sweeps. An orphan costs room and nothing else, and listing a million objects takes a thousand calls."""
 FIRST_SWEEP_SECONDS: Final = 300.0
-"""Before the first one: agents that are restarted in turn do not sweep each."""
+"""Before the first sweep, or less where they are more frequent: agents that are restarted in turn do not sweep each."""
 
 RETRY_MAX_SECONDS: Final = 60.0
 """Back-off while store or quorum do not answer."""
@@ -47,7 +45,10 @@ _log = logging.getLogger(__name__)
 
 
 class Collector:
-    """Collects the garbage of `store`, and has it swept, while the directory says that this agent does."""
+    """Collects the garbage of `store`, and has it swept, while the directory says that this agent does.
+
+    `sweep_seconds`: between two sweeps.
+    """
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Collector:
         sweeper: Sweeper,
         rng: Random,
         counters: Counters,
+        sweep_seconds: float,
     ) -> None:
         self._store = store
         self._calls = calls
@@ -66,6 +68,7 @@ class Collector:
         self._sweeper = sweeper
         self._rng = rng
         self._counters = counters
+        self._sweep_seconds = sweep_seconds
         self._tasks: list[asyncio.Task[None]] = []
         self._misnamed = -1
 
@@ -73,7 +76,7 @@ class Collector:
         """Begin."""
         self._tasks = [
             asyncio.create_task(self._forever(self._collect_pause, COLLECT_SECONDS)),
-            asyncio.create_task(self._forever(self._sweep_pause, FIRST_SWEEP_SECONDS)),
+            asyncio.create_task(self._forever(self._sweep_pause, min(FIRST_SWEEP_SECONDS, self._sweep_seconds))),
         ]
 
     async def stop(self) -> None:
@@ -127,7 +130,7 @@ class Collector:
 
     async def _sweep_pause(self) -> float:
         await self._sweeper.sweep()
-        return SWEEP_SECONDS
+        return self._sweep_seconds
 
     async def _forever(self, step: Callable[[], Awaitable[float]], first: float) -> None:
         """Take a step whenever it is this agent's turn; `step` says in how many seconds the next one is due."""

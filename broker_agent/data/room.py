@@ -82,7 +82,10 @@ class DataRoom:
         self.administrator = Administrator(settings, self.topics, session.broker_id)
         self.deleter = RecordDeleter(calls, self.topics)
         self.sweeper = Sweeper(self.store, calls, session, self.counters)
-        self.collector = Collector(self.store, calls, session, directory, self.sweeper, rng, self.counters)
+        sweep_seconds = settings.sweep_interval_ms / 1000
+        self.collector = Collector(
+            self.store, calls, session, directory, self.sweeper, rng, self.counters, sweep_seconds
+        )
         self.reporter = Reporter(self.store, calls, session)
         self._collect = settings.collect
 

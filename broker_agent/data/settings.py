@@ -25,7 +25,8 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `max_fetch_bytes`: of records in one answer. `fetching_bytes`: of those that answers under way have together.
     `recent_bytes`: of this agent's own objects that are kept in memory for consumers that are close behind.
     `index_bytes`: of the indices of segments that are kept in memory. `roll`: whether this agent rolls logs.
-    `collect`: whether this agent deletes what no log needs, when it is its turn.
+    `collect`: whether this agent deletes what no log needs, when it is its turn; `sweep_interval_ms`: between two looks
+    at the whole store for what agents put and did not live to commit.
     """
 
     store: str
@@ -42,6 +43,7 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     index_bytes: Annotated[int, msgspec.Meta(ge=0)] = 16 << 20
     roll: bool = True
     collect: bool = True
+    sweep_interval_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 3_600_000
 
     def __post_init__(self) -> None:
         if self.max_message_bytes > self.max_object_bytes:

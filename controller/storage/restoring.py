@@ -22,7 +22,7 @@ from pidkeeper.controller.storage.directory import DataDirectory, DirectoryMeta,
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, Founding, FoundingVoter, read_founding
 from pidkeeper.controller.storage.recovery import recover
-from pidkeeper.disk.files import Files
+from pidkeeper.disk.files import Files, sync_tree
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, decode_batch
@@ -75,6 +75,8 @@ def restore_directory(
         predecessor = founding.founding_id if pending is None else pending.predecessor
         successor = Founding.of(founding.voters, new_founding_id(), Succession(predecessor, floor))
         if not dry_run:
+            # Whoever put the copy there has hardly synced it, and on what it holds IDs are handed out.
+            sync_tree(files, path)
             directory.found(successor)
     return Restored(meta, successor, voters, known, already=False)
 

@@ -83,18 +83,18 @@ async def hasty_agent(directory: Path) -> Control:
 def lost_record(copy: Copy) -> None:
     """It is gone to all who read in the end."""
     value = _acknowledged(copy)
-    _edit_final(copy, lambda read: [one for one in read if one[1] != value])
+    edit_final(copy, lambda read: [one for one in read if one[1] != value])
 
 
 def lost_in_part(copy: Copy) -> None:
     """It is gone to those who read what was committed."""
     value = _acknowledged(copy)
-    _edit_final(copy, lambda read: [one for one in read if one[1] != value], isolations=(COMMITTED,))
+    edit_final(copy, lambda read: [one for one in read if one[1] != value], isolations=(COMMITTED,))
 
 
 def doubled_record(copy: Copy) -> None:
     value = _acknowledged(copy)
-    _edit_final(copy, lambda read: [*read, [read[-1][0] + 1, value]] if _has(read, value) else read)
+    edit_final(copy, lambda read: [*read, [read[-1][0] + 1, value]] if _has(read, value) else read)
 
 
 def reordered_records(copy: Copy) -> None:
@@ -108,17 +108,17 @@ def reordered_records(copy: Copy) -> None:
         if last is None:
             raise AbsentError("no producer has two records in one partition")
         swapped = {first["value"]: last["value"], last["value"]: first["value"]}
-    _edit_final(copy, lambda read: [[offset, swapped.get(value, value)] for offset, value in read])
+    edit_final(copy, lambda read: [[offset, swapped.get(value, value)] for offset, value in read])
 
 
 def foreign_record(copy: Copy) -> None:
-    _edit_final(copy, lambda read: [*read, [read[-1][0] + 1, "nobody.0"]] if read else read)
+    edit_final(copy, lambda read: [*read, [read[-1][0] + 1, "nobody.0"]] if read else read)
 
 
 def torn_transaction(copy: Copy) -> None:
     """One of its records is seen by those who read what was committed, and one is not."""
     value = _transaction(copy, committed=True)[0]
-    _edit_final(copy, lambda read: [one for one in read if one[1] != value], isolations=(COMMITTED,))
+    edit_final(copy, lambda read: [one for one in read if one[1] != value], isolations=(COMMITTED,))
 
 
 def aborted_transaction(copy: Copy) -> None:
@@ -175,7 +175,7 @@ def _transaction(copy: Copy, *, committed: bool) -> list[str]:
     raise AbsentError(f"no transaction was committed: {not committed}")
 
 
-def _edit_final(
+def edit_final(
     copy: Copy, edit: Callable[[Read], Read], isolations: tuple[str, ...] = (UNCOMMITTED, COMMITTED)
 ) -> None:
     """Change what was read in the end."""

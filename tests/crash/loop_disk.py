@@ -65,12 +65,17 @@ def in_own_mounts(work: Callable[[], _Result]) -> _Result:
     """
 
     def apart() -> _Result:
-        _system(_LIBC.unshare, _NEW_MOUNTS)
-        _system(_LIBC.mount, None, b"/", None, _PRIVATE, None)
+        leave_mounts()
         return work()
 
     with ThreadPoolExecutor(1, "mounts") as thread:
         return thread.submit(apart).result()
+
+
+def leave_mounts() -> None:
+    """Give the calling thread mounts of its own, and so those that it starts from now on. Raises OSError."""
+    _system(_LIBC.unshare, _NEW_MOUNTS)
+    _system(_LIBC.mount, None, b"/", None, _PRIVATE, None)
 
 
 class LoopDisk:

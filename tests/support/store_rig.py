@@ -30,12 +30,13 @@ from tests.support.log_leader import FOUNDING, GIVEN, NOW, LogLeader
 BATCH = b"batch"
 RECORDS = 2
 MAX_KEPT = 10_000
+SWEEP_SECONDS = 3600.0
 
 
 class HandAgent:
     """One process of a broker. `collector` and `sweeper` are those of a real agent; nothing runs by itself."""
 
-    def __init__(self, rig: StoreRig, broker_id: int) -> None:
+    def __init__(self, rig: StoreRig, broker_id: int, sweep_seconds: float) -> None:
         self.store, self.leader = rig.store, rig.leader
         self.session = StubRegistration(rig.leader.register(broker_id))
         self.session.broker_id, self.session.founding_id = broker_id, rig.founding_id
@@ -43,7 +44,14 @@ class HandAgent:
         self.counters = Counters()
         self.sweeper = Sweeper(self.store, self.leader, self.session, self.counters)
         self.collector = Collector(
-            self.store, self.leader, self.session, self.directory, self.sweeper, random.Random(1), self.counters
+            self.store,
+            self.leader,
+            self.session,
+            self.directory,
+            self.sweeper,
+            random.Random(1),
+            self.counters,
+            sweep_seconds,
         )
         self.next_number = 0
 
@@ -135,9 +143,9 @@ class StoreRig:
         self.founding_id = FOUNDING
         self.session = StubRegistration()
 
-    def agent(self, broker_id: int = 7) -> HandAgent:
+    def agent(self, broker_id: int = 7, *, sweep_seconds: float = SWEEP_SECONDS) -> HandAgent:
         """A new process of a broker: the one before is a zombie."""
-        return HandAgent(self, broker_id)
+        return HandAgent(self, broker_id, sweep_seconds)
 
     def copy(self) -> StateMachine:
         """Of all that the quorum knows now, as an operator keeps one."""

@@ -13,7 +13,7 @@ import msgspec
 
 from tests.chaos.load.actor import Addresses
 from tests.chaos.load.journal import ActorJournal
-from tests.chaos.load.kafka_process import Spec
+from tests.chaos.load.kafka_process import RECORDS_TOPIC, Spec
 from tests.chaos.load.kinds import FATAL
 from tests.clients.java_witness import REPOSITORY
 from tests.clients.security import Security
@@ -30,7 +30,8 @@ class KafkaClients:
 
     `module`: another program that reads the same spec, and has `end_seconds` to end by itself.
     `program`: the words before the interpreter, such as `preloaded` gives them; asked for at each start. `security`:
-    where the agents take no plaintext. A process that ends although nobody stopped it counts as a fatal error.
+    where the agents take no plaintext. `topic`: for records. A process that ends although nobody stopped it counts as a
+    fatal error.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class KafkaClients:
         security: Security | None = None,
         module: str = PROCESS,
         end_seconds: float = END_SECONDS,
+        topic: str = RECORDS_TOPIC,
     ) -> None:
         self.name = name
         self.library = library
@@ -56,6 +58,7 @@ class KafkaClients:
         self._security = security
         self._module = module
         self._end_seconds = end_seconds
+        self._topic = topic
         self._ids = [f"{name}-{number}" for number in range(ids)]
 
     @contextlib.asynccontextmanager
@@ -79,7 +82,7 @@ class KafkaClients:
 
     async def _start(self) -> asyncio.subprocess.Process:
         bootstrap = ",".join(self._kafka())
-        spec = Spec(self.name, str(self._directory), self.library, bootstrap, self._ids, self._security)
+        spec = Spec(self.name, str(self._directory), self.library, bootstrap, self._ids, self._security, self._topic)
         command = [*self._program(), sys.executable, "-W", "ignore", "-m", self._module]
         with (self._directory / f"{self.name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(

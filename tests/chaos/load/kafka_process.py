@@ -45,6 +45,7 @@ PYTHON: Final = {one.library: one for one in (AiokafkaWitness, ConfluentWitness,
 LIBRARIES: Final = (*PYTHON, JavaWitness.library)
 
 GROUP: Final = "group"
+RECORDS_TOPIC: Final = "records"
 TRANSACTIONS: Final = 3
 """At most, of one instance."""
 INSTANCES: Final = 10
@@ -61,6 +62,7 @@ class Spec(msgspec.Struct, frozen=True):
     """What the process is told in the first line of its stdin. `bootstrap`: addresses with commas between.
 
     `transactional_ids`: with what those begin that are worked on side by side. `security`: None for plaintext.
+    `topic`: for records, which the other processes write none of.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Spec(msgspec.Struct, frozen=True):
     bootstrap: str
     transactional_ids: list[str]
     security: Security | None = None
+    topic: str = RECORDS_TOPIC
 
 
 class Instance(NamedTuple):

@@ -28,7 +28,6 @@ from tests.chaos.load.journal import ActorJournal, clock
 from tests.chaos.load.kafka_process import Spec
 from tests.chaos.load.kinds import FATAL, FINAL_READ, READ, TRANSACTION, WRITE
 
-TOPIC: Final = "records"
 PARTITIONS: Final = 8
 """So many that each of two agents leads some, but for one run in 128."""
 
@@ -70,6 +69,7 @@ class Client:
         self.stopping = stopping
         secured = {} if spec.security is None else spec.security.librdkafka()
         self.settings: dict[str, Any] = {"bootstrap.servers": spec.bootstrap, "log_level": 0, **secured}
+        self.topic = spec.topic
         self._library = spec.library
 
     def run(self) -> None:
@@ -118,7 +118,7 @@ class Writer(Client):
             for _ in range(BURST):
                 value = f"{label}.{sequence}"
                 number = self.journal.invoke(WRITE, partition=partition, value=value)
-                producer.produce(TOPIC, value, partition=partition, on_delivery=partial(self._delivered, number))
+                producer.produce(self.topic, value, partition=partition, on_delivery=partial(self._delivered, number))
                 sequence += 1
         producer.flush(FLUSH_SECONDS)
 
@@ -189,7 +189,7 @@ class Transactor(Client):
         """Whether it was committed, as was wanted; what goes wrong on the way aborts it."""
         try:
             for partition, value in records:
-                producer.produce(TOPIC, value, partition=partition)
+                producer.produce(self.topic, value, partition=partition)
             if commits:
                 self._patiently(partial(producer.commit_transaction, STEP_SECONDS))
                 return True
@@ -258,7 +258,7 @@ class Reader(Client):
         consumer = Consumer(
             self.settings | reading | {"isolation.level": self._isolation, "enable.partition.eof": True}
         )
-        consumer.assign([TopicPartition(TOPIC, partition, offset) for partition, offset in self._next.items()])
+        consumer.assign([TopicPartition(self.topic, partition, offset) for partition, offset in self._next.items()])
         return consumer
 
     def _taken(self, consumer: Consumer, missing: set[int] | None = None) -> list[tuple[int, list[tuple[int, str]]]]:

@@ -5,8 +5,9 @@
 | 0 | `magic` | u32, MAGIC; a file with another one, or of another size, has no effect |
 | 8 | `fdatasync` | a SyncFault, 48 bytes: what calls of it come to |
 | 56 | `fsync` | likewise; directories are synced by it |
-| 104 | `routes` | u16 by port: the port of 127.0.0.1 that a connect goes to instead; 0: none |
-| 131176 | `connects` | u32 by port: how many connects went elsewhere |
+| 104 | `unlink` | likewise, of every name that is removed |
+| 152 | `routes` | u16 by port: the port of 127.0.0.1 that a connect goes to instead; 0: none |
+| 131224 | `connects` | u32 by port: how many connects went elsewhere |
 
 All numbers are in the order of the machine. The runner alone writes, but for `left`, `calls`, `hit` and `connects`.
 """
@@ -80,6 +81,7 @@ class _Fields(ctypes.Structure):
         ("reserved", ctypes.c_uint32),
         ("fdatasync", SyncFault),
         ("fsync", SyncFault),
+        ("unlink", SyncFault),
         ("routes", ctypes.c_uint16 * PORTS),
         ("connects", ctypes.c_uint32 * PORTS),
     )
@@ -97,6 +99,7 @@ class Control:
         assert self._fields.magic == MAGIC, f"{path} is no control file"
         self.fdatasync: Final[SyncFault] = self._fields.fdatasync
         self.fsync: Final[SyncFault] = self._fields.fsync
+        self.unlink: Final[SyncFault] = self._fields.unlink
 
     def route(self, port: int, to: int) -> None:
         """From now on a connect to `port` of this machine goes to the port `to`."""

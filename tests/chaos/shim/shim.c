@@ -1,4 +1,5 @@
-/* Preloaded into a process: its connections to 127.0.0.1 are routed to other ports, its syncs fail, stall or hang.
+/* Preloaded into a process: its connections to 127.0.0.1 are routed to other ports, its syncs and the
+ * removal of its files fail, stall or hang.
  *
  * What to do is read from a file that the runner writes while the process runs; PIDKEEPER_CHAOS_CONTROL names it. Both
  * map it; the table of its fields is in control.py, and this is the other side of it. Without the variable, without
@@ -44,16 +45,18 @@ struct control {
     uint32_t reserved;
     struct sync_fault fdatasync;
     struct sync_fault fsync;
+    struct sync_fault unlink;
     uint16_t routes[PORTS];   /* by port: the port to go to instead; 0: none */
     uint32_t connects[PORTS]; /* by port: how often a connect went elsewhere */
 };
 
-_Static_assert(sizeof(struct control) == 8 + 2 * 48 + PORTS * 6, "control.py says so too");
+_Static_assert(sizeof(struct control) == 8 + 3 * 48 + PORTS * 6, "control.py says so too");
 
 static struct control *control;
 static int (*next_connect)(int, const struct sockaddr *, socklen_t);
 static int (*next_fdatasync)(int);
 static int (*next_fsync)(int);
+static int (*next_unlink)(const char *);
 
 /* A pointer to data becomes one to a function this way alone, by the letter of the standard. */
 static void find(void *function, const char *name) {
@@ -65,6 +68,7 @@ static void find_all(void) {
     find(&next_connect, "connect");
     find(&next_fdatasync, "fdatasync");
     find(&next_fsync, "fsync");
+    find(&next_unlink, "unlink");
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -157,10 +161,7 @@ static void wait_for(struct sync_fault *fault, uint32_t turn, uint64_t nanosecon
 }
 
 /* What the call comes to: an errno, or 0 for what the disk makes of it, after the wait that there may be. */
-static int suffer(struct sync_fault *fault, int file) {
-    struct stat found;
-    if (fstat(file, &found) != 0 || !(S_ISREG(found.st_mode) || S_ISDIR(found.st_mode)))
-        return 0;
+static int suffer(struct sync_fault *fault) {
     __atomic_fetch_add(&fault->calls, 1, __ATOMIC_RELAXED);
     uint32_t turn = __atomic_load_n(&fault->turn, __ATOMIC_ACQUIRE);
     uint32_t kind = __atomic_load_n(&fault->kind, __ATOMIC_ACQUIRE);
@@ -173,9 +174,14 @@ static int suffer(struct sync_fault *fault, int file) {
     return 0;
 }
 
+static bool is_on_disk(int file) {
+    struct stat found;
+    return fstat(file, &found) == 0 && (S_ISREG(found.st_mode) || S_ISDIR(found.st_mode));
+}
+
 static int synced(struct sync_fault *fault, int (*next)(int), int file) {
     int before = errno;
-    int error = suffer(fault, file);
+    int error = is_on_disk(file) ? suffer(fault) : 0;
     errno = error != 0 ? error : before;
     return error != 0 ? -1 : next(file);
 }
@@ -190,4 +196,13 @@ int fsync(int file) {
     if (next_fsync == NULL)
         find_all();
     return control == NULL ? next_fsync(file) : synced(&control->fsync, next_fsync, file);
+}
+
+int unlink(const char *path) {
+    if (next_unlink == NULL)
+        find_all();
+    int before = errno;
+    int error = control == NULL ? 0 : suffer(&control->unlink);
+    errno = error != 0 ? error : before;
+    return error != 0 ? -1 : next_unlink(path);
 }

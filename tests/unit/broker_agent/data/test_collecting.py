@@ -204,9 +204,9 @@ def test_one_agent_is_chosen_and_none_before_the_quorum_knows_its_store(rig: Sto
 async def test_it_goes_on_by_itself_while_it_is_its_turn(
     rig: StoreRig, store: WatchedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("COLLECT_SECONDS", "BUSY_SECONDS", "RETRY_MAX_SECONDS", "FIRST_SWEEP_SECONDS"):
+    for name in ("COLLECT_SECONDS", "BUSY_SECONDS", "RETRY_MAX_SECONDS"):
         monkeypatch.setattr(collecting, name, 0.002)
-    agent = rig.agent()
+    agent = rig.agent(sweep_seconds=0.002)
     await rig.agent(8).put()
     rig.agent(8)
     await agent.produce(log_of(rig, "u"))

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import PurePath
 
+import msgspec
 import pytest
 
 from pidkeeper.controller.raft.messages import Entry, HardState
@@ -224,3 +225,20 @@ def test_a_power_cut_leaves_the_predecessor_or_the_successor_and_it_can_be_resto
         Founding.of(VOTERS, NEW, Succession(LOST, FLOOR)),
     )
     assert restore(after).founding.founding_id == NEW
+
+
+def test_a_copy_that_was_not_synced_is_durable_once_it_is_restored() -> None:
+    synced = copied(BLOCK)
+    files = MemoryFiles()
+    for folder in (DATA, *(DATA / name for name in synced.listdir(DATA) if synced.is_directory(DATA / name))):
+        files.make_directory(folder)
+        for name in synced.listdir(folder):
+            if not synced.is_directory(folder / name):
+                handle = files.open(folder / name, create=True)
+                files.pwrite(handle, synced.read_bytes(folder / name), 0)
+                files.close(handle)
+    files.fsync_directory(DATA.parent)
+    done = restore(files)
+    left = files.cut_power()
+    assert restore(left) == msgspec.structs.replace(done, already=True)
+    assert wal_of(left) == wal_of(synced)
