@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -147,6 +147,11 @@ crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts wh
 
 explore: $(VENV)/.dev  ## the core, and decisions about a partition log, through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run_logs
+COUNT ?= 200
+cuts: $(VENV)/.dev  ## real processes killed between two steps of a commit, a roll or a collection, power cuts, and backups over a store that went on; COUNT=n, SEED=n
+	$(BIN)/python -m tests.cuts.run --count $(COUNT) $(if $(SEED),--seed $(SEED))
+
+explore: $(VENV)/.dev  ## the core through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run
 
 spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven

@@ -95,9 +95,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     once no log needs it (Kafka's `log.retention.check.interval.ms` and `log.segment.delete.delay.ms`). `security`,
     `tls`: as in `service.protection`; the certificate names this member, and over TLS it is what peers prove.
     `peer_key_file` holds the secrets that members prove to each other without TLS, one a line: any of them will do.
-    `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must send; `operator_token_file` the
-    one that operators send instead, and that alone lets them change the cluster, beside their certificates; either
-    may have several, one a line. `tokens_file`: tokens of callers with roles of their own (`service.token_list`).
+    `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must send;
+    `operator_token_file` the one that operators send instead, and that alone lets them change the cluster, beside their
+    certificates; either may have several, one a line. `tokens_file`: tokens of callers with roles of their own
+    (`service.token_list`).
     `kafka_listen`: host:port where brokers are served by Kafka's protocol as well: AllocateProducerIds (KIP-730),
     and the registrations and heartbeats that it takes. `probe_listen`: host:port where probes and metrics are
     served once more, whatever goes on at `http_listen`. `mode`: whether a quorum that has handed out nothing yet

@@ -55,6 +55,13 @@ def synced(call, path):
     finally:
         os.close(handle)
 
+def removed(path):
+    try:
+        os.unlink(path)
+    except OSError as error:
+        return error.errno
+    return 0
+
 def in_fork(call):
     reader, writer = os.pipe()
     if os.fork() == 0:
@@ -288,6 +295,26 @@ def test_one_call_fails_and_the_other_does_not(process: Process, shim: Shim) -> 
         assert process.ask("synced(os.fdatasync, sys.executable)") < 10
     finally:
         shim.control("one").fsync.heal()
+
+
+def test_a_removal_stalls_or_fails_and_the_name_is_there_meanwhile(
+    process: Process, shim: Shim, tmp_path: Path
+) -> None:
+    path, fault = tmp_path / "file", shim.control("one").unlink
+    path.touch()
+    try:
+        fault.set(Effect.FAILS, calls=1, error=errno.EIO)
+        assert process.ask(f"removed({str(path)!r})") == errno.EIO
+        hit = fault.hit
+        fault.set(Effect.HANGS)
+        process.begin(f"removed({str(path)!r})")
+        wait_until(lambda: fault.hit > hit, "the removal to hang")
+        assert path.exists()
+        fault.heal()
+        assert process.answer() == 0
+        assert not path.exists()
+    finally:
+        fault.heal()
 
 
 # The build.

@@ -1,4 +1,4 @@
-"""A copy of the quorum and, after it, one of the store, both taken while everybody goes on."""
+"""A copy of the quorum, taken while everybody goes on. The store keeps what is deleted (`watch`), as a bucket may."""
 
 from __future__ import annotations
 
@@ -13,31 +13,26 @@ from tests.chaos.load.journal import entries
 from tests.cuts.eras import Era
 from tests.cuts.readings import Held, acknowledged
 from tests.cuts.stage import Stage
-from tests.cuts.storage import files
+from tests.cuts.storage import kept
 from tests.support.cluster import WAIT_SECONDS, followers, pidkeeper, quorum, wait_until
 
 
 class Backup(NamedTuple):
-    """`quorum`: what is left of a member of id `member`. `store`: objects, by their names. `held`: of the era's topic.
-
-    `objects`: those that the store had when the copy of it was taken.
-    """
+    """`quorum`: what is left of a member of id `member`. `held`: of the era's topic. `objects`: names that logs needed
+    then."""
 
     member: int
     quorum: Path
-    store: Path
     held: Held
     objects: frozenset[str]
 
 
 def back_up(stage: Stage, era: Era, folder: Path, *, whole: bool) -> Backup:
-    """Copy both to a new `folder`. `whole`: the directory of a member that is stopped for it; else a snapshot of one
-    that runs, as `storage backup` copies it. Raises CommandError and AssertionError."""
-    folder.mkdir(parents=True)
+    """Copy it to a new `folder`. `whole`: the directory of a member that is stopped for it; else the newest snapshot of
+    one that runs, as `storage backup` copies it. Raises CommandError and AssertionError."""
     member = followers(stage.cluster, stage.leader())[0]
-    held = (_stopped if whole else _snapshot)(stage, era, member, folder / "quorum")
-    there = _copied(stage.store, folder / "store")
-    return Backup(member.id, folder / "quorum", folder / "store", held, there)
+    held = (_stopped if whole else _snapshot)(stage, era, member, folder)
+    return Backup(member.id, folder, held, frozenset(kept(stage.leader())))
 
 
 def _stopped(stage: Stage, era: Era, member: Controller, target: Path) -> Held:
@@ -73,16 +68,3 @@ def _ends(copied: Path, cluster_id: str, topic: str) -> dict[int, int]:
         return {}
     ends = {one.number: one.end for one in logs.logs}
     return {place: ends[number] for place, number in enumerate(known[0].logs)}
-
-
-def _copied(store: Path, target: Path) -> frozenset[str]:
-    """The names of the objects that were copied: what is deleted meanwhile is not."""
-    names = set()
-    for name in files(store):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copy2(store / name, target / name)
-        except FileNotFoundError:
-            continue
-        names.add(name)
-    return frozenset(names)

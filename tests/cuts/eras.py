@@ -81,8 +81,14 @@ async def running(stage: Stage, directory: Path, number: int) -> AsyncIterator[E
     era.journal.mkdir(parents=True)
     await asyncio.to_thread(_create, stage.bootstrap, era.topic)
     async with era.clients.running():
-        await era.flows()
-        yield era
+        try:
+            await era.flows()
+            yield era
+        except BaseException:
+            # Of a cluster that is broken clients would await their last answers for minutes.
+            if era.clients.process is not None:
+                era.clients.process.kill()
+            raise
 
 
 def judged(era: Era) -> tuple[Verdict, list[str]]:

@@ -26,7 +26,7 @@ class Report(msgspec.Struct, kw_only=True):
 
     `records`, `transactions`: checked, of all eras. `lost`, `doubled`, `reordered`, `torn`: see `chaos.checker`.
     `orphans`, `missing`: objects of the store at the end that no log needs, and those that logs need and that are not
-    there. `brought_back`: objects that restores took from a copy of the store. `broken`: what was wrong, in words.
+    there. `brought_back`: deleted objects that copies needed. `broken`: what was wrong, in words.
     `skipped`: what this machine could not do, and why.
     """
 
@@ -68,7 +68,7 @@ def print_report(report: Report, console: Console) -> None:
     windows = Table("window", box=box.SIMPLE_HEAD)
     windows.columns[0].no_wrap = True
     for header in ("hit", "missed"):
-        windows.add_column(header, justify="right", no_wrap=True)
+        windows.add_column(header, justify="right", min_width=len(header))
     for name, tally in sorted(report.by_window.items()):
         windows.add_row(name, str(tally.hit), str(tally.missed or ""))
     console.print(windows)
@@ -89,7 +89,7 @@ def _figures(report: Report) -> list[tuple[str, str]]:
     return [
         (f"{report.cuts:,}", f"kills in their windows, {report.power_cuts:,} of them power cuts; seed {report.seed}"),
         (f"{report.missed:,}", "that missed their window, and count for nothing"),
-        (f"{report.restores:,}", f"restores, for which {report.brought_back:,} objects came from a copy of the store"),
+        (f"{report.restores:,}", f"restores, for which {report.brought_back:,} deleted objects were brought back"),
         (f"{report.records:,}", f"records checked, {report.transactions:,} transactions among them"),
         (f"{report.lost:,}", "acknowledged records lost"),
         (f"{report.doubled + report.reordered:,}", "records doubled or out of order"),

@@ -41,7 +41,7 @@ FLUSH_SECONDS: Final = 30.0
 
 
 class Restore:
-    """One restore, its steps in order; `wrong` has what was found, in words."""
+    """One restore, its steps in order; `wrong` has what was found, in words. `brought_back`: objects."""
 
     def __init__(self, stage: Stage, era: Era, backup: Backup, folder: Path) -> None:
         self._stage = stage
@@ -54,6 +54,7 @@ class Restore:
             [value for _, value in one.arguments["records"]] for one in told if one.kind == TRANSACTION
         ]
         self._reads = 0
+        self.brought_back = 0
         self.wrong: list[str] = []
 
     def play(self) -> Reading:
@@ -103,15 +104,16 @@ class Restore:
         return floor
 
     def _bring_back(self) -> dict[str, tuple[int, int]]:
-        """From the store's copy, what the copy of the quorum needs and the old one had deleted since."""
+        """From what the store has kept, what the copy of the quorum needs and the old one had deleted since."""
         missing = kept(self._stage.leader()) - files(self._stage.store).keys()
         for name in sorted(missing):
-            if name not in self._backup.objects:
-                self.wrong.append(f"the backup needs {name}, which its copy of the store lacks")
+            deleted = self._stage.watch.deleted / name
+            if not deleted.exists():
+                self.wrong.append(f"the backup needs {name}, which nobody was told to delete, and which is gone")
                 continue
             target = self._stage.store / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(self._backup.store / name, target)
+            shutil.copy2(deleted, target)
         # As an operator does: the next power cut would take back what is not on the disk.
         sync_tree(OsFiles(), self._stage.store)
         self.brought_back = len(missing)

@@ -88,7 +88,7 @@ async def set_up(directory: Path, agents: int) -> AsyncIterator[Stage]:
         )
         store = home / STORE
         cluster.agent_options["data"] = {"store": str(store), "sweep_interval_ms": SWEEP_MS}
-        watch = Watch(cluster, shim, on, store)
+        watch = Watch(cluster, shim, on, store, directory / "deleted")
         stage = Stage(cluster, shim, on, watch, store, no_power)
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(lambda: cluster.kill(*filter(cluster.running, cluster.members())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -37,9 +38,10 @@ class Struck(NamedTuple):
 
 class Watch:
     """`Looks` of all relays. `leader`: the controller that answered a commit last. `held`: how often an agent was told
-    that nothing may be deleted."""
+    that nothing may be deleted. `deleted`: has what agents were told to delete, by name, as a store has that keeps
+    versions."""
 
-    def __init__(self, cluster: ChaosCluster, shim: Shim, machines: Machines, store: Path) -> None:
+    def __init__(self, cluster: ChaosCluster, shim: Shim, machines: Machines, store: Path, deleted: Path) -> None:
         self._cluster = cluster
         self._shim = shim
         self._machines = machines
@@ -48,6 +50,7 @@ class Watch:
         self._window: Window | None = None
         self._struck: asyncio.Future[Struck] | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self.deleted = deleted
         self.leader = 0
         self.held = 0
 
@@ -75,6 +78,17 @@ class Watch:
             told = msgspec.json.decode(answer.body, type=FindGarbageResponse)
             self.held += told.held
             self._garbage = {one.key: one.names for one in told.objects}
+            for name in (name for one in told.objects for name in one.names):
+                self._keep(name)
+
+    def _keep(self, name: str) -> None:
+        """Before it is deleted. An agent that did not live to tell of it has deleted it before."""
+        target = self.deleted / name
+        if not target.exists():
+            with contextlib.suppress(OSError):
+                data = (self._store / name).read_bytes()
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
 
     def _look(self, moment: Moment, exchange: Exchange, answer: Answer | None) -> bool:
         """Whether to pass on what was seen. Synchronous: nothing happens between the look and the kill."""

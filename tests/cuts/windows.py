@@ -113,7 +113,7 @@ AMID_SWEEP: Final = "sweep: some orphans are deleted"
 COMMITTING: Final = "a commit is with the leader"
 ROLLING: Final = "a roll's commit is with the leader"
 REPORTING: Final = "a report of deletions is with the leader"
-UNSYNCED: Final = "the leader has written a commit, and not synced it"
+UNSYNCED: Final = "a commit is written, and not synced"
 
 _AGENT, _LEADER = Victim.AGENT, Victim.LEADER
 _ASKED, _UNDERWAY, _ANSWERED = Moment
@@ -174,9 +174,11 @@ ALL: Final = (*_OF_AGENTS, *_OF_LEADERS, *_OF_POWER)
 """All there are. They are hit equally often."""
 
 
-def windows(*, power: bool) -> tuple[Window, ...]:
-    """Those that this machine can do; `power`: whether it can cut any."""
-    return tuple(one for one in ALL if power or not one.victim.loses_power)
+def windows(*, power: bool, quick: bool) -> tuple[Window, ...]:
+    """Those that this machine can do; `power`: whether it can cut any. `quick`: without those that take seconds to
+    come."""
+    found = (one for one in ALL if power or not one.victim.loses_power)
+    return tuple(one for one in found if not quick or one.path in {sights.COMMIT, sights.SEGMENT})
 
 
 def by_name(victim: Victim, name: str) -> Window:

@@ -45,6 +45,12 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert settings.peer_keys == (None,)
 
 
+def test_settings_of_partition_logs_reach_the_member(tmp_path: Path) -> None:
+    settings = load(tmp_path, log_roll_rows=5, log_retention_check_ms=100, log_segment_delete_delay_ms=700)
+    found = settings.member_settings().segments
+    assert (found.rows, found.retention_check_ms, found.garbage_ms) == (5, 100, 700)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
