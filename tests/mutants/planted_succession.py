@@ -178,6 +178,14 @@ SUCCESSION_BUGS: Final = (
         unseen=_ONE_COPY,
     ),
     Planted(
+        "restored-from-what-is-not-on-the-disk",
+        _RESTORED,
+        "a copy that was put in place and not synced, and a power cut (placed cuts, seed 2)",
+        (delete(STORAGE, "restore_directory", "sync_tree(files, path)"),),
+        _RESTORING,
+        unseen="its operator's copies are durable",
+    ),
+    Planted(
         "restored-below-what-the-copy-knows",
         _NO_REPEAT,
         "a floor that was typed with a digit too few",

@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from pidkeeper.disk.files import Files, OsFiles, remove_temporary, write_durably
+from pidkeeper.disk.files import Files, OsFiles, remove_temporary, sync_tree, write_durably
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 
@@ -193,3 +193,26 @@ def test_power_cut_leaves_the_old_file_or_the_new() -> None:
             assert after.listdir(directory) == ["x"]
             write_durably(after, directory / "x", b"newer")
             assert after.cut_power().read_bytes(directory / "x") == b"newer"
+
+
+def test_a_tree_is_synced_file_by_file_and_folder_by_folder(tmp_path: Path) -> None:
+    files = MemoryFiles()
+    files.make_directory(tmp_path / "a" / "b")
+    for path in (tmp_path / "a" / "x", tmp_path / "a" / "b" / "y"):
+        handle = files.open(path, create=True)
+        files.pwrite(handle, b"data", 0)
+        files.close(handle)
+    lost = files.cut_power()
+    assert not lost.exists(tmp_path / "a" / "x")
+    sync_tree(files, tmp_path)
+    left = files.cut_power()
+    assert [left.read_bytes(tmp_path / "a" / name) for name in ("x", "b/y")] == [b"data", b"data"]
+
+
+def test_a_link_to_a_directory_is_left_out_of_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "link").symlink_to(tmp_path)
+    (tmp_path / "a" / "x").write_bytes(b"data")
+    files = OsFiles()
+    sync_tree(files, tmp_path / "a")
+    assert files.fdatasyncs == 1
