@@ -22,7 +22,7 @@ settings.load_profile("beside others")
 
 TESTS: Final = Path(__file__).parent
 COMPUTING: Final = ("pipeline",)
-WAITING: Final = ("chaos", "clients", "deploy", "integration", "migration", "pods", "soak")
+WAITING: Final = ("chaos", "clients", "cuts", "deploy", "integration", "migration", "pods", "soak")
 
 
 @pytest.fixture(scope="session", autouse=True)

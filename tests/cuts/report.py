@@ -68,7 +68,7 @@ def print_report(report: Report, console: Console) -> None:
     windows = Table("window", box=box.SIMPLE_HEAD)
     windows.columns[0].no_wrap = True
     for header in ("hit", "missed"):
-        windows.add_column(header, justify="right", min_width=len(header))
+        windows.add_column(header, justify="right", no_wrap=True, min_width=len(header))
     for name, tally in sorted(report.by_window.items()):
         windows.add_row(name, str(tally.hit), str(tally.missed or ""))
     console.print(windows)

@@ -24,6 +24,7 @@ import msgspec
 from rich.console import Console
 
 from pidkeeper.cli.failures import CommandError
+from tests.chaos import own_network
 from tests.chaos.checker import Verdict
 from tests.chaos.shim.build import why_no_shim
 from tests.crash.loop_disk import fast_directory, leave_mounts
@@ -233,6 +234,8 @@ def parse(arguments: Sequence[str]) -> tuple[Options, Path]:
 def main(arguments: Sequence[str]) -> int:
     """The command: exit code 0 where every promise was kept, 1 where one was broken, 3 where nothing can be killed."""
     options, out = parse(arguments)
+    # Others on the machine may be given a port that a member has chosen and does not listen on yet.
+    own_network.enter()
     exit_on_sigterm()
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if reason := why_no_shim():

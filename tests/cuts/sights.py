@@ -12,6 +12,7 @@ import msgspec
 from pidkeeper.disk.files import TEMPORARY_SUFFIX
 from pidkeeper.protocol.log_messages import CommitObjectRequest, CommitObjectResponse
 from pidkeeper.protocol.logs import ObjectId
+from pidkeeper.protocol.messages import TransactionResponse
 from pidkeeper.protocol.segment_messages import (
     CheckObjectsRequest,
     CheckObjectsResponse,
@@ -25,6 +26,7 @@ from pidkeeper.protocol.segments import LOG_SUFFIX, index_path
 from tests.cuts.relay import Answer, Exchange
 
 COMMIT: Final = "/v1/objects/commit"
+END: Final = "/v1/transactions/end"
 ROLLS: Final = "/v1/logs/rolls"
 SEGMENT: Final = "/v1/segments/commit"
 GARBAGE: Final = "/v1/objects/garbage"
@@ -69,6 +71,12 @@ def object_joined(sight: Sight) -> bool:
     """The quorum says that batches of the object joined their logs."""
     told = sight.told(CommitObjectResponse)
     return told is not None and told.referenced
+
+
+def transaction_ended(sight: Sight) -> bool:
+    """The quorum says that the transaction is ended."""
+    told = sight.told(TransactionResponse)
+    return told is not None and told.error_code == 0
 
 
 def segment_stored(sight: Sight) -> bool:

@@ -72,8 +72,8 @@ class Window(NamedTuple):
         return f"{self.victim}: {self.name}"
 
 
-UNLINKS_SECONDS: Final = 0.03
-"""Of each name that is removed: the watcher looks ten times meanwhile."""
+UNLINKS_SECONDS: Final = 0.1
+"""Of each name that is removed: the watcher looks some ten times meanwhile, on a busy machine too."""
 SYNCS_SECONDS: Final = 0.3
 """Of each sync: a segment waits so long for its index."""
 
@@ -101,6 +101,9 @@ def _always(_: Sight) -> bool:
 PUT: Final = "an object's bytes are written, and not synced"
 STORED: Final = "between PUT and commit"
 JOINED: Final = "between commit and answer"
+ENDING: Final = "EndTxn: before the quorum hears of it"
+AT_ITS_END: Final = "EndTxn is with the leader"
+ENDED: Final = "EndTxn: between commit and answer"
 HALF: Final = "a roll: the segment is put, its index is not"
 ROLL_STORED: Final = "a roll: between PUT and commit"
 ROLL_JOINED: Final = "a roll: between commit and answer"
@@ -122,6 +125,8 @@ _OF_AGENTS: Final = (
     Window(PUT, sights.COMMIT, _UNDERWAY, _AGENT, _always, _HANGS, until=_unfinished),
     Window(STORED, sights.COMMIT, _ASKED, _AGENT, sights.object_stored),
     Window(JOINED, sights.COMMIT, _ANSWERED, _AGENT, sights.object_joined),
+    Window(ENDING, sights.END, _ASKED, _AGENT, _always),
+    Window(ENDED, sights.END, _ANSWERED, _AGENT, sights.transaction_ended),
     Window(HALF, sights.ROLLS, _ANSWERED, _AGENT, sights.rolls_due, _SYNCS, until=_half_a_segment),
     Window(ROLL_STORED, sights.SEGMENT, _ASKED, _AGENT, sights.segment_stored),
     Window(ROLL_JOINED, sights.SEGMENT, _ANSWERED, _AGENT, sights.segment_joined),
@@ -147,6 +152,8 @@ _OF_LEADERS: Final = (
     Window(COMMITTING, sights.COMMIT, _UNDERWAY, _LEADER, sights.object_stored),
     Window(UNSYNCED, sights.COMMIT, _ASKED, _LEADER, sights.object_stored, _HANGS),
     Window(JOINED, sights.COMMIT, _ANSWERED, _LEADER, sights.object_joined),
+    Window(AT_ITS_END, sights.END, _UNDERWAY, _LEADER, _always),
+    Window(ENDED, sights.END, _ANSWERED, _LEADER, sights.transaction_ended),
     Window(ROLL_STORED, sights.SEGMENT, _ASKED, _LEADER, sights.segment_stored),
     Window(ROLLING, sights.SEGMENT, _UNDERWAY, _LEADER, sights.segment_stored),
     Window(ROLL_JOINED, sights.SEGMENT, _ANSWERED, _LEADER, sights.segment_joined),
@@ -166,7 +173,9 @@ _OF_POWER: Final = (
     Window(JOINED, sights.COMMIT, _ANSWERED, Victim.LEADER_MACHINE, sights.object_joined),
     Window(ROLL_JOINED, sights.SEGMENT, _ANSWERED, Victim.LEADER_MACHINE, sights.segment_joined),
     Window(TOLD, sights.DELETED, _ANSWERED, Victim.LEADER_MACHINE, sights.garbage_told),
+    Window(ENDED, sights.END, _ANSWERED, Victim.LEADER_MACHINE, sights.transaction_ended),
     Window(JOINED, sights.COMMIT, _ANSWERED, Victim.EVERYTHING, sights.object_joined),
+    Window(ENDED, sights.END, _ANSWERED, Victim.EVERYTHING, sights.transaction_ended),
     Window(ROLL_JOINED, sights.SEGMENT, _ANSWERED, Victim.EVERYTHING, sights.segment_joined),
     Window(TOLD, sights.DELETED, _ANSWERED, Victim.EVERYTHING, sights.garbage_told),
 )
@@ -178,7 +187,7 @@ def windows(*, power: bool, quick: bool) -> tuple[Window, ...]:
     """Those that this machine can do; `power`: whether it can cut any. `quick`: without those that take seconds to
     come."""
     found = (one for one in ALL if power or not one.victim.loses_power)
-    return tuple(one for one in found if not quick or one.path in {sights.COMMIT, sights.SEGMENT})
+    return tuple(one for one in found if not quick or one.path in {sights.COMMIT, sights.SEGMENT, sights.END})
 
 
 def by_name(victim: Victim, name: str) -> Window:
