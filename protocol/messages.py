@@ -66,7 +66,8 @@ class RegisterBrokerResponse(msgspec.Struct, frozen=True):
     """`broker_epoch` is the log offset of the registration; it goes along with every later request.
 
     `metadata_version`: the one in force. A build that does not tell it has a lower one than any that matters here.
-    `founding_id`: the founding of the quorum; null where none is in its log yet. `succession`: whose place it took.
+    `founding_id`: the founding of the quorum; null where none is in its log yet, or another one than its members have:
+    then no object is to be named after this registration yet. `succession`: whose place it took.
     """
 
     broker_epoch: int

@@ -50,11 +50,14 @@ def due_logs(logs: LogsState, due: Iterable[int], segment_bytes: int) -> FindRol
 
 
 def garbage(machine: StateMachine, limit: int, before: int, *, hearing: bool = False) -> FindGarbageResponse:
-    """Objects that are to be deleted, of the first `before` that became so. `hearing`: as of `FoundingDuty`."""
+    """Objects that are to be deleted, of the first `before` that became so, and of the foundings that are released.
+
+    `hearing`: as of `FoundingDuty`.
+    """
     logs = machine.logs
     if hearing or not logs.collects(machine.foundings.founding_id):
         return FindGarbageResponse([], held=True)
-    keys = logs.objects.collectable(limit, before)
+    keys = logs.objects.collectable(limit, before, logs.collected)
     return FindGarbageResponse([GarbageObject(key, logs.objects.names(key)) for key in keys], held=False)
 
 

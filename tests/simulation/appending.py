@@ -73,7 +73,9 @@ class Delivery:
         self._transactional_id = transactional_id
         self._then = then
         self._rounds = 0
-        self._there: set[int] = set()
+        self._there: dict[int, int] = {}
+        self._asked = 0
+        self._generation = plane.generation
         self._round()
 
     def unsettled(self) -> list[int]:
@@ -86,6 +88,8 @@ class Delivery:
 
     def _round(self) -> None:
         plane, places = self.plane, self.unsettled()
+        if self._transactional_id is not None and plane.generation != self._generation:
+            return  # its producer is gone
         agent = plane.any_agent()
         if agent is None or self._rounds == ROUNDS:
             # Also whoever finds no agent: as if it had died at once.
@@ -94,7 +98,9 @@ class Delivery:
         self._rounds += 1
         number, timeout_ms = self._rounds, plane.rng.choice(TIMEOUTS_MS)
         waiting = set(places)
-        self._there = {place for place in places if self.batches[place][0].offsets}
+        self._asked = plane.world.now
+        held = {place: plane.monitor.holder(self.batches[place][0]) for place in places}
+        self._there = {place: log for place, log in held.items() if log is not None}
 
         def answered(place: int, code: int, offset: int) -> None:
             if place not in waiting or number != self._rounds:
@@ -126,12 +132,12 @@ class Delivery:
     def _settle(self, place: int, code: int, offset: int) -> None:
         sent = self.batches[place][0]
         self.codes[place] = code
-        if code == OUT_OF_ORDER and place in self._there:
+        if code == OUT_OF_ORDER and place in self._there and self.plane.monitor.holder(sent) == self._there[place]:
             raise Violation("duplicate-refused", f"{sent}, at {sent.offsets} when it was sent again, is out of order")
         if code == 0:
             if sent.acknowledged is None:
                 sent.acknowledged = offset
-            self.plane.acknowledged(sent, offset)
+            self.plane.acknowledged(sent, offset, self._asked)
         elif code in OPEN:
             self.doubtful.add(sent)
 
@@ -159,11 +165,11 @@ class Appender:
         elif self._idempotent and not self._has_id():
             self._rest()
         else:
-            partition = plane.rng.randrange(plane.load.partitions)
-            batches = [one for one in self._again if one.partition == partition]
-            self._again = [one for one in self._again if one.partition != partition]
+            place = plane.rng.randrange(plane.places)
+            batches = [one for one in self._again if one.place == place]
+            self._again = [one for one in self._again if one.place != place]
             while len(batches) < plane.rng.randint(1, IN_FLIGHT):
-                batches.append(plane.make(self.name, partition))
+                batches.append(plane.make(self.name, place))
             self._deliver(batches)
 
     def _deliver(self, batches: list[Sent]) -> None:
@@ -180,8 +186,8 @@ class Appender:
     def _triple(self, sent: Sent) -> Triple:
         if not self._idempotent:
             return NO_PRODUCER
-        sequence = self._next.get(sent.partition, 0)
-        self._next[sent.partition] = sequence + sent.records
+        sequence = self._next.get(sent.place, 0)
+        self._next[sent.place] = sequence + sent.records
         return self._producer_id, self._epoch, sequence
 
     def _delivered(self, delivery: Delivery) -> None:
@@ -204,7 +210,7 @@ class Appender:
         """An id that nobody was given yet; a client of another cluster may come with one."""
         plane = self.plane
         plane.world.fault("id_of_nobody")
-        sent = plane.make(self.name, plane.rng.randrange(plane.load.partitions))
+        sent = plane.make(self.name, plane.rng.randrange(plane.places))
         producer_id = plane.cluster.next_id_seen() + plane.rng.randrange(STRANGE_IDS)
         self.busy = True
         Delivery(plane, [(sent, (producer_id, STRANGE_EPOCH, 0))], None, self._refused)
@@ -224,5 +230,5 @@ def note_refusals(delivery: Delivery) -> None:
     for (sent, _), code in zip(delivery.batches, delivery.codes, strict=True):
         if code and code not in AGAIN and sent not in delivery.doubtful:
             sent.refused = True
-            if sent.offsets:
+            if delivery.plane.monitor.holder(sent) is not None:
                 raise Violation("refused-yet-there", f"{sent} was refused with {code}, and is at {sent.offsets}")

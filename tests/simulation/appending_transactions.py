@@ -67,11 +67,17 @@ class TransactionalAppender:
         self._ended = 0
         self._zombie = 0
         self._asked = 0
+        self._retired = False
+
+    def retire(self) -> None:
+        """It is gone, and so is all that it has under way."""
+        self._retired, self.busy = True, False
+        self._asked += 1
 
     def act(self) -> None:
         """Begin anew, or a transaction."""
         plane = self.plane
-        if plane.draining or plane.world.now > self._ends:
+        if self._retired or plane.draining or plane.world.now > self._ends:
             self.busy = False
             return
         self.busy = True
@@ -80,8 +86,7 @@ class TransactionalAppender:
             return
         self._transaction = Transaction(first=not self._ended)
         plane.transactions.append(self._transaction)
-        partitions = plane.load.partitions
-        self._left = plane.rng.sample(range(partitions), min(partitions, plane.rng.choice((1, 1, 2))))
+        self._left = plane.rng.sample(range(plane.places), min(plane.places, plane.rng.choice((1, 1, 2))))
         self._join()
 
     # Step by step.
@@ -106,17 +111,18 @@ class TransactionalAppender:
         if not self._left:
             self._end(committed=self.plane.rng.random() < COMMITTED)
             return
-        partition = self._left.pop()
-        wanted = AddPartitionsToTxn(self.name, *self._pair, [TransactionTopic(self.plane.topic, [partition])])
+        place = self._left.pop()
+        topic, partition = self.plane.place(place)
+        wanted = AddPartitionsToTxn(self.name, *self._pair, [TransactionTopic(topic, [partition])])
         if self.plane.rng.random() < HASTY:
             self.plane.world.fault("sent_before_it_joined")
             self._ask(wanted, lambda answer, error: None)
-            self._send(partition)
+            self._send(place)
             return
 
         def joined(answer: Any, error: RequestError | None) -> None:
             if error is None:
-                self._send(partition)
+                self._send(place)
             elif error.code in _FENCED:
                 self._fenced()
             else:
@@ -124,17 +130,21 @@ class TransactionalAppender:
 
         self._ask(wanted, joined)
 
-    def _send(self, partition: int) -> None:
+    def _send(self, place: int) -> None:
+        if self._retired:
+            return
         plane, batches = self.plane, []
         for _ in range(plane.rng.randint(1, IN_FLIGHT)):
-            sent = plane.make(self.name, partition, transaction=len(plane.transactions))
-            sequence = self._next.get(partition, 0)
-            self._next[partition] = sequence + sent.records
+            sent = plane.make(self.name, place, transaction=len(plane.transactions))
+            sequence = self._next.get(place, 0)
+            self._next[place] = sequence + sent.records
             batches.append((sent, (*self._pair, sequence)))
             self._transaction.batches.append(sent)
         Delivery(plane, batches, self.name, self._delivered)
 
     def _delivered(self, delivery: Delivery) -> None:
+        if self._retired:
+            return
         note_refusals(delivery)
         # Whatever the first request to join may still come to is not waited for any more.
         self._asked += 1
@@ -173,9 +183,7 @@ class TransactionalAppender:
         self.plane.world.fault("zombie_writes_on")
         self._left = []
         self._transaction = Transaction(first=False)
-        self.plane.world.at(
-            self.plane.rng.randrange(SECOND), self._send, self.plane.rng.randrange(self.plane.load.partitions)
-        )
+        self.plane.world.at(self.plane.rng.randrange(SECOND), self._send, self.plane.rng.randrange(self.plane.places))
 
     def _rest(self) -> None:
         think = self.plane.load.think_time
@@ -188,6 +196,8 @@ class TransactionalAppender:
         self._attempt(wanted, told)
 
     def _attempt(self, wanted: TransactionalRequest, told: Told) -> None:
+        if self._retired:
+            return
         self._attempts += 1
         self._asked += 1
         number, plane, agent = self._asked, self.plane, self.plane.any_agent()

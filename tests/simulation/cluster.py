@@ -10,13 +10,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
-from msgspec.structs import replace
 
 from pidkeeper.broker_agent.data import gathering, writing
 from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
-from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
@@ -26,11 +24,10 @@ from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import ATTEMPT, Client
 from tests.simulation.data_agent import Complaints
-from tests.simulation.data_plane import DataPlane
-from tests.simulation.data_plane import draw as draw_data
+from tests.simulation.data_plane import DataLoad, DataPlane
+from tests.simulation.drawn import Drawn, draw
 from tests.simulation.evidence import Witnesses
 from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
-from tests.simulation.expiry import draw as draw_crowding
 from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
 from tests.simulation.full_disks import FullDisks, Lines
@@ -49,10 +46,9 @@ from tests.simulation.network import Network
 from tests.simulation.own_blocks import OwnBlocks
 from tests.simulation.process import Process
 from tests.simulation.producer import Producers, Transactional
-from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
 from tests.simulation.slow_disks import SlowDisks
-from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted, draw_slow_disks
+from tests.simulation.swarm import Migrating, Swarm
 from tests.simulation.total_loss import TotalLoss
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
@@ -96,16 +92,23 @@ class Result(msgspec.Struct):
 
 
 class Cluster:
-    """Everything of one seed. `bug`: a planted one, for controls."""
+    """Everything of one seed. `bug`: a planted one, for controls. `drawn`: by default as the seed has it."""
 
-    def __init__(self, seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        trace: Callable[[str], object] | None = None,
+        bug: str | None = None,
+        drawn: Callable[[World], Drawn] = draw,
+    ) -> None:
         self.world = World(seed, trace)
         self.rng = self.world.stream("cluster")
-        load = draw_data(self.world.stream("data-load"))
-        self.migrating: Migrating = draw_migrating(self.world.stream("migrating"))
-        self.swarm: Swarm = self._swarm(newest=load.newest)
-        self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
-        self.crowding: Crowding = draw_crowding(self.world.stream("crowding"), self.transactional)
+        settings = drawn(self.world)
+        self.migrating: Migrating = settings.migrating
+        self.swarm: Swarm = settings.swarm
+        self.transactional: Transactional = settings.transactional
+        self.crowding: Crowding = settings.crowding
         self.written: list[Written] = []
         self.bug = bug
         self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
@@ -120,7 +123,7 @@ class Cluster:
         self.kill_points = KillPoints(self)
         self.network = Network(self.world, self.swarm)
         clocks = zip(machines, self.swarm.clock_rates, strict=True)
-        self.data = DataPlane(self, load) if load.partitions else None
+        self.data = self._data(settings.load) if settings.load.partitions else None
         self.members = {node: Member(self, node, rate) for node, rate in clocks}
         self.network.members = self.members
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
@@ -145,17 +148,8 @@ class Cluster:
         self.recovered_after = 0
         self.transactional_answers = 0
 
-    def _swarm(self, *, newest: bool) -> Swarm:
-        swarm, migrating = draw(self.world.stream("swarm")), self.migrating
-        if newest:
-            swarm = replace(swarm, first_build=LATEST)
-        swarm = replace(swarm, weights=swarm.weights | draw_mistrusted(self.world.stream("mistrusted")))
-        swarm = replace(swarm, weights=swarm.weights | draw_slow_disks(self.world.stream("slow-disk-faults")))
-        if not migrating.present:
-            return swarm
-        build = swarm.first_build if swarm.first_build == LATEST else migrating.first_build
-        size = DEFAULT_BLOCK_SIZE if migrating.kafka_blocks else swarm.block_size
-        return replace(swarm, weights=swarm.weights | migrating.weights, first_build=build, block_size=size)
+    def _data(self, load: DataLoad) -> DataPlane:
+        return DataPlane(self, load)
 
     # What others ask.
 

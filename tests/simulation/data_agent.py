@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY
-from pidkeeper.broker_agent.data.collecting import COLLECT_SECONDS
+from pidkeeper.broker_agent.data import collecting
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.kafka.wire.data.delete_records import DeleteRecordsRequest, PartitionEnd, TopicEnds
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchRequest
+from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
+    VERSIONS,
+    ListOffsetsRequest,
+    PartitionTimestamp,
+    TopicTimestamps,
+)
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_messages import CreateTopicRequest
+from pidkeeper.protocol.logs import UNLIMITED
 from tests.simulation.loop import SimLoop
 from tests.simulation.object_store import SimStore, StorePort
 from tests.simulation.world import Violation
@@ -35,6 +44,10 @@ SWEEP_SECONDS: Final = 10.0
 Produced = Callable[[int, int], None]
 """Kafka's code, and the base offset beside 0."""
 Fetched = Callable[[int, Sequence[FetchedTopic]], None]
+Listed = Callable[[int, int, int], None]
+"""Kafka's code, the offset, and the time there."""
+Deleted = Callable[[int, int], None]
+"""Kafka's code, and the first offset that there is now."""
 
 
 class Complaints:
@@ -63,14 +76,14 @@ class AgentData:
             max_message_bytes=LARGEST,
             recent_bytes=rng.choice((0, 2_000, 1 << 20)),
         )
-        port = StorePort(store, loop)
+        port = self.port = StorePort(store, loop)
         self.room = DataRoom(settings, port, agent.client, agent.session, agent.directory, rng)
 
     def begin(self) -> None:
         """Roll logs while the process lives, and clean up the store."""
         collector = self.room.collector
         self._run(self.room.roller._roll_forever())
-        self._run(collector._forever(collector._collect_pause, COLLECT_SECONDS))
+        self._run(collector._forever(collector._collect_pause, collecting.COLLECT_SECONDS))
         self._run(collector._forever(collector._sweep_pause, SWEEP_SECONDS))
 
     def produce(self, sent: Sent, data: bytes, transactional_id: str | None, timeout_ms: int, done: Produced) -> None:
@@ -97,12 +110,49 @@ class AgentData:
 
         self._run(ask())
 
-    def create_topic(self, topic_id: uuid.UUID, name: str, partitions: int) -> None:
-        """Have a topic created, unless it is there. No answer is waited for: whoever asks looks at the log."""
-        session = self._agent.session
-        request = CreateTopicRequest(
-            topic_id, name, partitions, broker_id=session.broker_id, broker_epoch=session.broker_epoch
+    def list_offsets(self, topic: str, partition: int, timestamp: int, isolation: IsolationLevel, done: Listed) -> None:
+        """Ask for an offset by time, or by what a negative one stands for."""
+        request = ListOffsetsRequest(
+            -1, isolation, [TopicTimestamps(topic, [PartitionTimestamp(partition, timestamp)])]
         )
+
+        async def ask() -> None:
+            (answer,) = await self.room.lister.list_offsets(request, VERSIONS.highest)
+            (one,) = answer.partitions
+            done(one.error_code, one.offset, one.timestamp)
+
+        self._run(ask())
+
+    def delete_records(self, topic: str, partition: int, offset: int, done: Deleted) -> None:
+        """Have a partition lose what lies below an offset."""
+        request = DeleteRecordsRequest([TopicEnds(topic, [PartitionEnd(partition, offset)])], 10_000)
+
+        async def ask() -> None:
+            (answer,) = await self.room.deleter.delete_records(request)
+            (one,) = answer.partitions
+            done(one.error_code, one.low_watermark)
+
+        self._run(ask())
+
+    def delete_topic(self, name: str, topic_id: uuid.UUID | None) -> None:
+        """Have a topic deleted. No answer is waited for."""
+
+        async def ask() -> None:
+            with contextlib.suppress(RequestError):
+                await self.room.topics.delete(name, topic_id)
+
+        self._run(ask())
+
+    def create_topic(
+        self, topic_id: uuid.UUID, name: str, partitions: int, retention_ms: int = UNLIMITED, size: int = UNLIMITED
+    ) -> None:
+        """Have a topic created, unless it is there. No answer is waited for: whoever asks looks at the log.
+
+        `retention_ms`, `size`: for how long and how many bytes of a partition are kept.
+        """
+        session = self._agent.session
+        broker = session.broker_id, session.broker_epoch
+        request = CreateTopicRequest(topic_id, name, partitions, retention_ms, size, *broker)
 
         async def ask() -> None:
             with contextlib.suppress(RequestError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.simulation.agent import Agent
 from tests.simulation.appending import Appender
@@ -51,6 +52,7 @@ class DataLoad(msgspec.Struct, frozen=True):
     `lost`: of the answers to producers. `late`: of all clients' requests to the quorum, and of their answers.
     `newest`: the quorum begins with the newest build, whatever else was drawn. `roll_rows`, `roll_age_ms`: with which a
     tail is rolled, and `segment_bytes` what a segment grows to; `garbage_ms`: until what no log needs may be deleted.
+    `topics`: each of so many partitions. `expiration_ms`: of producers that are silent. The rest as `SegmentSettings`.
     """
 
     partitions: int
@@ -69,6 +71,9 @@ class DataLoad(msgspec.Struct, frozen=True):
     roll_age_ms: int
     segment_bytes: int
     garbage_ms: int
+    topics: int = 1
+    retention_check_ms: int = 300_000
+    expiration_ms: int = 24 * 3_600_000
 
 
 def draw(rng: random.Random) -> DataLoad:
@@ -102,9 +107,9 @@ class DataPlane:
     """Everything of a seed that has to do with partition logs.
 
     `draining`: nothing new is begun. `closed`: all is read and checked, and whatever comes then is of no concern.
+    `generation`: how often a copy of the quorum took its place.
+    A place is a partition of one of the topics, by its number among all `places`.
     """
-
-    topic = TOPIC
 
     def __init__(self, cluster: Cluster, load: DataLoad) -> None:
         self.cluster = cluster
@@ -112,16 +117,20 @@ class DataPlane:
         self.load = load
         self.rng = self.world.stream("data")
         self.draining = self.closed = False
+        self.generation = 0
         self.batches = Batches()
         self.transactions: list[Transaction] = []
         self.store = SimStore(self.world, load.faults)
-        self.monitor = LogMonitor(self.store, self.batches)
+        slowest = min(cluster.swarm.clock_rates)
+        garbage = int(load.garbage_ms * MILLISECOND * slowest)
+        self.monitor = LogMonitor(self.store, self.batches, garbage=garbage, expiration_ms=load.expiration_ms)
+        self.places = load.partitions * load.topics
         self.checked = 0
         self._acknowledged = 0
         self._appenders: list[Appender | TransactionalAppender] = []
         self._consumers: list[Consumer] = []
         self._instances = 0
-        self._topic_id = uuid.UUID(int=self.rng.getrandbits(128))
+        self._topic_ids = [uuid.UUID(int=self.rng.getrandbits(128)) for _ in range(load.topics)]
 
     # What producers and consumers ask.
 
@@ -131,18 +140,29 @@ class DataPlane:
         agents = [one for one in everybody if one.alive and one.broker_epoch is not None]
         return self.rng.choice(agents) if agents else None
 
-    def log(self, partition: int) -> ModelLog | None:
-        """The log of a partition, once there is one."""
-        return self.monitor.model.log_of(TOPIC, partition)
+    def place(self, number: int) -> tuple[str, int]:
+        """The topic and the partition of a place."""
+        topic, partition = divmod(number, self.load.partitions)
+        return (f"{TOPIC}-{topic}" if topic else TOPIC), partition
+
+    def log(self, place: int) -> ModelLog | None:
+        """The log of a place, while there is one."""
+        return self.monitor.model.log_of(*self.place(place))
+
+    def logs_since(self, place: int, since: int) -> list[ModelLog]:
+        """The logs that a place had at a moment and later, the newest first."""
+        return self.monitor.model.logs_since(*self.place(place), since)
 
     def strangers(self) -> float:
         """The share of plain batches that come with an id that nobody was given, as long as there are such ids."""
         left = self.cluster.next_id_seen() + STRANGE_IDS <= MAX_PRODUCER_ID
-        return self.load.strangers if left and not self.store.healed else 0.0
+        return self.load.strangers if left and not self.store.healed and not self.generation else 0.0
 
-    def make(self, name: str, partition: int, transaction: int = -1) -> Sent:
+    def make(self, name: str, place: int, transaction: int = -1) -> Sent:
         """A new batch."""
-        return self.batches.make(name, TOPIC, partition, self.rng.randint(1, MAX_RECORDS), transaction)
+        topic, partition = self.place(place)
+        records, now_ms = self.rng.randint(1, MAX_RECORDS), self.monitor.now_ms
+        return self.batches.make(name, topic, partition, records, transaction, place=place, timestamp_ms=now_ms)
 
     def produce(
         self,
@@ -165,45 +185,77 @@ class DataPlane:
         assert agent.data is not None, "every agent has data"
         agent.data.produce(sent, self.batches.encode(sent, triple), transactional_id, timeout_ms, done)
 
-    def acknowledged(self, sent: Sent, offset: int) -> None:
-        """A producer was told so."""
-        self.monitor.acknowledged(sent, offset)
+    def acknowledged(self, sent: Sent, offset: int, asked: int) -> None:
+        """A producer that asked at the moment `asked` was told so."""
+        self.monitor.acknowledged(sent, offset, asked)
         self._acknowledged += 1
 
     # The run.
 
     def start(self) -> None:
         """Create the topic, and begin to write and read."""
-        load = self.load
         self.store.start()
+        self.world.at(self.rng.randrange(SECOND), self._create)
+        self.start_clients()
+
+    def start_clients(self) -> None:
+        """Begin to write and read."""
+        load = self.load
         self._appenders += [Appender(self, f"plain-{one}", idempotent=False) for one in range(load.plain)]
         self._appenders += [Appender(self, f"idempotent-{one}", idempotent=True) for one in range(load.idempotent)]
-        self.world.at(self.rng.randrange(SECOND), self._create)
         for appender in self._appenders:
             self.world.at(self.rng.randrange(3 * SECOND), appender.act)
         for number in range(load.transactional):
             self.world.at(self.rng.randrange(3 * SECOND), self._start_instance, f"data-tx-{number}")
         self._consume()
 
+    def go_back(self, last: int, entries: Sequence[Entry]) -> None:
+        """A copy of the quorum took its place, which ends with these entries and that index.
+
+        What was acknowledged since is lost. Transactional producers are started anew, for nothing fences them.
+        """
+        self.generation += 1
+        self.monitor = self.monitor.rewound(last, entries)
+        self.transactions.clear()
+        for appender in self._appenders:
+            if isinstance(appender, TransactionalAppender):
+                appender.retire()
+
     def finish(self) -> None:
         """Once all faults have ended: settle everything, read everything, and check. Raises Violation."""
+        self.append_again()
+        self.settle()
+        self.read_again()
+        self.check()
+
+    def append_again(self) -> None:
+        """Producers get on. Raises Violation."""
         self._acknowledged = 0
         self.world.run(self.world.now + APPENDING, self._appended)
         if not self._appended():
             raise Violation("nothing-appended", f"{self._acknowledged} batches in {APPENDING // SECOND} s")
+
+    def settle(self) -> None:
+        """Nothing new is begun, and all that is under way ends. Raises Violation."""
         self.draining = True
         self.world.run(self.world.now + SETTLING, self._settled)
         if not self._settled():
             busy = [one.name for one in self._appenders if one.busy]
             raise Violation("data-unsettled", f"{busy} wait, {self.monitor.model.ends()} in {SETTLING // SECOND} s")
+
+    def read_again(self) -> None:
+        """All that there is is read from its beginning. Raises Violation."""
         self._consume()
         self.world.run(self.world.now + READING, self._read)
         if not self._read():
-            left = [(one.isolation.name, one.partition, one.offset) for one in self._consumers if not one.at_the_end]
+            left = [(one.isolation.name, one.place, one.offset) for one in self._consumers if not one.at_the_end]
             raise Violation("unread", f"{left} of {self.monitor.model.ends()}")
+
+    def check(self) -> None:
+        """All that was acknowledged is there, and all that is there is in the store. Raises Violation."""
         self.closed = True
         self.store.on_delete = lambda name: None
-        self.monitor.check_store()
+        self.monitor.references.check()
         for sent in self.batches:
             if sent.acknowledged is not None and not sent.offsets:
                 raise Violation("acknowledged-lost", f"{sent} was said to be at {sent.acknowledged}")
@@ -215,21 +267,27 @@ class DataPlane:
 
         But for KIP-98's exception: a commit that comes late may commit a part of the next transaction of its pair.
         """
-        outcomes = {row.covered: row.committed for log in self.monitor.model.logs.values() for row in log.rows}
+        outcomes: dict[bytes, set[bool | None]] = {}
+        for log in self.monitor.model.logs.values():
+            for row in log.rows:
+                found = outcomes.setdefault(row.covered, set())
+                # A topic that was deleted takes what is undecided along.
+                if log.removed is None or row.committed is not None:
+                    found.add(row.committed)
         for transaction in self.transactions:
             for sent in transaction.batches:
-                found = {outcomes[form] for form in sent.forms if form in outcomes}
+                found = set().union(*(outcomes.get(form, ()) for form in sent.forms))
                 told_for_sure = transaction.committed or (transaction.committed is False and transaction.first)
                 if told_for_sure and not found <= {transaction.committed}:
                     raise Violation("transaction-outcome", f"{sent}: told {transaction.committed}, it is {found}")
-                if transaction.committed and not found:
+                if transaction.committed and not sent.forms.keys() & outcomes.keys():
                     raise Violation("transaction-outcome", f"{sent} is missing in a transaction that was committed")
 
     def _create(self) -> None:
         agent = self.any_agent()
         if self.log(0) is None and not self.draining:
             if agent is not None and agent.data is not None:
-                agent.data.create_topic(self._topic_id, TOPIC, self.load.partitions)
+                agent.data.create_topic(self._topic_ids[0], TOPIC, self.load.partitions)
             self.world.at(SECOND, self._create)
 
     def _start_instance(self, name: str) -> None:
@@ -246,9 +304,7 @@ class DataPlane:
 
     def _consume(self) -> None:
         self._consumers = [
-            Consumer(self, partition, isolation)
-            for partition in range(self.load.partitions)
-            for isolation in IsolationLevel
+            Consumer(self, place, isolation) for place in range(self.places) for isolation in IsolationLevel
         ]
         for consumer in self._consumers:
             self.world.at(self.rng.randrange(100 * MILLISECOND), consumer.act)

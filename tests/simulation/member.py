@@ -19,7 +19,7 @@ from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, Founding
-from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.controller.storage.recovery import RecoveredLog, recover
 from pidkeeper.controller.storage.restoring import restore_directory
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CLUSTER_ID = "simulated-cluster"
 NOWHERE = HostPort("127.0.0.1", 1)
 """No socket is ever opened."""
+DAY_MS = 24 * 3_600_000
 _DAMAGE = (LogCorruption, InconsistentStorage, ArchiveError, DirectoryError, SnapshotError)
 _EXPECTED_FAULTS = (OSError, LogFailed, LogFull)
 
@@ -254,12 +255,11 @@ class Member:
         if full:
             self.disk.arm(full=True)
 
-    def restore(self, copy: DiskCopy, floor: int, founding_id: uuid.UUID) -> int:
-        """Put a copy in the disk's place, and let it take the place of its quorum; its term. Nothing runs meanwhile."""
+    def restore(self, copy: DiskCopy, floor: int, founding_id: uuid.UUID) -> RecoveredLog:
+        """Put a copy in the disk's place, and let it take the place of its quorum; its log. Nothing runs meanwhile."""
         self.disk.go_back(copy)
         restored = restore_directory(self.disk, self._path, floor, new_founding_id=lambda: founding_id)
-        log = recover(self.disk, self._path / "wal", restored.meta).log
-        return log.hard_state.term
+        return recover(self.disk, self._path / "wal", restored.meta).log
 
     def take_copy(self, configuration: int) -> None:
         """Copy the disk, while the configuration at this index is in force."""
@@ -392,6 +392,7 @@ def _segments(cluster: Cluster) -> SegmentSettings:
         rows=load.roll_rows,
         age_ms=load.roll_age_ms,
         segment_bytes=load.segment_bytes,
+        retention_check_ms=load.retention_check_ms,
         garbage_ms=load.garbage_ms,
     )
 
@@ -418,4 +419,5 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         bridge=cluster.migrating.present and cluster.migrating.bridge,
         transaction_abort_check_ms=cluster.transactional.abort_check_ms,
         transactional_id_expiration_ms=cluster.transactional.expiration_ms,
+        producer_id_expiration_ms=DAY_MS if cluster.data is None else cluster.data.load.expiration_ms,
     )

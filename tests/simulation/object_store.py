@@ -7,14 +7,14 @@ lost, and one that was given up on may take effect seconds later. So does a put 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
 from pidkeeper.broker_agent.data.store.port import StoredObject, StoreError, StoreUnavailableError
-from tests.simulation.world import MILLISECOND, SECOND, World
+from tests.simulation.world import MILLISECOND, SECOND, Violation, World
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,6 +61,7 @@ class SimStore:
     """What the agents' stores have in common. `refused` names what was wrong with a deletion, if anything.
 
     `discarded`: every name that an agent asked to delete, from when it asked. `on_delete(name)` is called then.
+    `ever`: all that was put, as the store's own backup has it. `deleted`: how many objects were there and went.
     """
 
     def __init__(self, world: World, faults: StoreFaults) -> None:
@@ -69,6 +70,8 @@ class SimStore:
         self.healed = False
         self.rng = world.stream("store")
         self.discarded: set[str] = set()
+        self.ever: dict[str, bytes] = {}
+        self.deleted = 0
         self.on_delete: Callable[[str], None] = lambda name: None
         self._memory = MemoryStore()
         self._paused_until = 0
@@ -81,6 +84,16 @@ class SimStore:
     def content(self, name: str) -> bytes | None:
         """What is under a name."""
         return self._memory._objects.get(name)
+
+    def names(self) -> set[str]:
+        """All that is there."""
+        return set(self._memory._objects)
+
+    def bring_back(self, names: Iterable[str]) -> None:
+        """Put deleted objects back under their names, from the store's own backup."""
+        for name in names:
+            self.discarded.discard(name)
+            _done(self._memory.put(name, [self.ever[name]]))
 
     def _pause(self) -> None:
         if self.healed:
@@ -111,7 +124,10 @@ class SimStore:
         return "store_late" if chance < faults.late else ""
 
     def put(self, name: str, pieces: Sequence[bytes]) -> None:
-        """As `ObjectStore`, and so are the others; at once."""
+        """As `ObjectStore`, and so are the others; at once. Raises Violation if the name was one of other bytes."""
+        data = b"".join(pieces)
+        if self.ever.setdefault(name, data) != data:
+            raise Violation("name-twice", f"{name} is put with other bytes than before")
         _done(self._memory.put(name, pieces))
 
     def read(self, name: str, start: int, length: int) -> bytes:
@@ -121,6 +137,7 @@ class SimStore:
         return _done(self._memory.list(prefix, after, limit))
 
     def delete(self, names: Sequence[str]) -> None:
+        self.deleted += sum(self.content(name) is not None for name in names)
         _done(self._memory.delete(names))
 
 

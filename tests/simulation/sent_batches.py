@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.support.segment_builder import NO_PRODUCER, batch
+from tests.support.segment_builder import NO_PRODUCER, START_MS, batch
 
 COVERED_FROM: Final = 21
 """From here on a batch is as its producer made it: offset, leader's epoch and CRC stand before."""
@@ -18,11 +18,12 @@ Triple = tuple[int, int, int]
 
 
 class Sent:
-    """A batch of one producer for one partition.
+    """A batch of one producer for one partition, which is that number `place` of all.
 
     `forms`: all bytes under which it was sent, and with which triple; `times`: how often it was sent. `acknowledged`:
     at which offset, by the first answer. `refused`: it was said for good that it is not there, of every time.
-    `offsets`: where it is. `transaction`: the number of that in which it was sent, -1 for none.
+    `offsets`: where it is, by the number of the log: a topic that is deleted and created anew has other logs.
+    `transaction`: the number of that in which it was sent, -1 for none. `timestamp_ms`: of its records.
     """
 
     __slots__ = (
@@ -31,24 +32,30 @@ class Sent:
         "name",
         "offsets",
         "partition",
+        "place",
         "records",
         "refused",
         "times",
+        "timestamp_ms",
         "topic",
         "transaction",
     )
 
-    def __init__(self, name: str, topic: str, partition: int, records: int, transaction: int) -> None:
+    def __init__(
+        self, name: str, topic: str, partition: int, records: int, transaction: int, *, place: int, timestamp_ms: int
+    ) -> None:
         self.name = name
         self.topic = topic
         self.partition = partition
+        self.place = place
         self.records = records
         self.transaction = transaction
+        self.timestamp_ms = timestamp_ms
         self.forms: dict[bytes, Triple] = {}
         self.times = 0
         self.acknowledged: int | None = None
         self.refused = False
-        self.offsets: list[int] = []
+        self.offsets: dict[int, list[int]] = {}
 
     @property
     def idempotent(self) -> bool:
@@ -69,16 +76,28 @@ class Batches:
     def __iter__(self) -> Iterator[Sent]:
         return iter(self._all)
 
-    def make(self, producer: str, topic: str, partition: int, records: int, transaction: int = -1) -> Sent:
-        """A new one."""
-        sent = Sent(f"{producer}/{len(self._all)}", topic, partition, records, transaction)
+    def make(
+        self,
+        producer: str,
+        topic: str,
+        partition: int,
+        records: int,
+        transaction: int = -1,
+        *,
+        place: int | None = None,
+        timestamp_ms: int = START_MS,
+    ) -> Sent:
+        """A new one. `place`: by default the partition."""
+        name = f"{producer}/{len(self._all)}"
+        number = partition if place is None else place
+        sent = Sent(name, topic, partition, records, transaction, place=number, timestamp_ms=timestamp_ms)
         self._all.append(sent)
         return sent
 
     def encode(self, sent: Sent, triple: Triple) -> bytes:
         """Its bytes, to be sent once more."""
         values = [f"{sent.name}/{number}".encode() for number in range(sent.records)]
-        data = batch(0, values, producer=triple, transactional=sent.transaction >= 0)
+        data = batch(0, values, producer=triple, transactional=sent.transaction >= 0, base_timestamp=sent.timestamp_ms)
         sent.forms[data[COVERED_FROM:]] = triple
         sent.times += 1
         self._known[data[COVERED_FROM:]] = sent

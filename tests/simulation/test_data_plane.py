@@ -135,7 +135,7 @@ def test_an_acknowledgement_of_what_is_not_there_is_noticed() -> None:
     batches.encode(sent, (1, 0, 0))
     monitor.model.others([TOPIC])
     with pytest.raises(Violation, match="acknowledged-uncommitted"):
-        monitor.acknowledged(sent, 0)
+        monitor.acknowledged(sent, 0, 0)
 
 
 def test_a_tenth_of_the_seeds_has_data_and_half_of_these_have_transactions() -> None:

@@ -198,7 +198,7 @@ class TotalLoss:
         founder.succession, founder.ordered, founder.hears = Succession(self._lost, floor), True, False
         self._world.fault("copy_restored", f"of member {voter}, floor {floor}")
         self._note_who_keeps(self._lost, floor)
-        monitor.copied = cluster.members[voter].restore(copy, floor, founder.founding_id)
+        monitor.copied = cluster.members[voter].restore(copy, floor, founder.founding_id).hard_state.term
         for one in cluster.voters:
             self._world.at(self._rng.randrange(200 * MILLISECOND), cluster.members[one].start)
         self._world.at(LOOK, self._look)

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.raft.messages import Message
 from tests.simulation.cluster import Cluster, Result, run_to_end
+from tests.simulation.drawn import Drawn, draw
 from tests.simulation.forged_terms import forged as forge
-from tests.simulation.swarm import Swarm
+from tests.simulation.world import World
 from tests.traces.course import Course
 from tests.traces.listening import listening
 from tests.traces.recorder import Recorder
@@ -28,12 +29,12 @@ class ClusterWithout(Cluster):
     """A simulated cluster to which these faults do not happen."""
 
     def __init__(self, seed: int, without: AbstractSet[str]) -> None:
-        self._without = without
-        super().__init__(seed)
+        def drawn(world: World) -> Drawn:
+            settings = draw(world)
+            weights = {kind: rate for kind, rate in settings.swarm.weights.items() if kind not in without}
+            return replace(settings, swarm=replace(settings.swarm, weights=weights))
 
-    def _swarm(self, *, newest: bool) -> Swarm:
-        swarm = super()._swarm(newest=newest)
-        return replace(swarm, weights={kind: rate for kind, rate in swarm.weights.items() if kind not in self._without})
+        super().__init__(seed, drawn=drawn)
 
 
 class Recorded:

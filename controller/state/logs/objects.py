@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -59,10 +59,19 @@ class Objects:
         path = self.path(key)
         return [path] if self._stored[key].segment is None else [path, index_path(path)]
 
-    def collectable(self, most: int, before: int | None = None) -> list[int]:
-        """Objects that are to be deleted, the oldest first, at most so many: of the first `before` that became so."""
-        oldest = islice(self.garbage.items(), most)
-        return [key for key, which in oldest if before is None or which < before]
+    def collectable(
+        self, most: int, before: int | None = None, foundings: Collection[uuid.UUID] | None = None
+    ) -> list[int]:
+        """Objects that are to be deleted, the oldest first, at most so many: of the first `before` that became so.
+
+        `foundings`: of these alone.
+        """
+        named = range(len(self.foundings)) if foundings is None else self._indices(foundings)
+        oldest = (key for key, which in self.garbage.items() if self._stored[key].founding in named)
+        return [key for key in islice(oldest, most) if before is None or self.garbage[key] < before]
+
+    def _indices(self, foundings: Collection[uuid.UUID]) -> set[int]:
+        return {index for index, known in enumerate(self.foundings) if known in foundings}
 
     def holds(self, founding_id: uuid.UUID, object_id: ObjectId, *, segment: bool) -> bool:
         """Whether it is one of these, garbage included."""
