@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -106,6 +107,12 @@ TRACE ?= build/simulation-seed-$(SEED).txt
 sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n writes down one again, SEED=n STEP=1 goes through it
 	$(BIN)/python -m tests.simulation.run \
 	    $(if $(SEED),--seed $(SEED) $(if $(STEP),--step,--trace $(TRACE)),--seeds $(SEEDS) --jobs 2)
+
+COUNT ?= 10000
+HISTORY ?= build/history-$(SEED).txt
+histories: $(VENV)/.dev  ## short histories of the data plane, COUNT of them, as fast as all cores go; SEED=n writes one down again
+	$(BIN)/python -m tests.histories.run \
+	    $(if $(SEED),--seed $(SEED) --trace $(HISTORY),--count $(COUNT) --jobs $$(nproc))
 
 RUNS ?= 200
 migration: $(VENV)/.dev  ## the migration from a real ZooKeeper, again and again, while leaders are killed; needs Java 17

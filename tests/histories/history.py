@@ -76,6 +76,8 @@ class Outcome(msgspec.Struct):
 class HistoryPlane(DataPlane):
     """Topics come from an administrator."""
 
+    soon = SECOND
+
     def start(self) -> None:
         self.store.start()
         self.start_clients()

@@ -38,7 +38,7 @@ MEMBER_FAULTS: Final = {"kill": 2.0, "power_cut": 2.0, "pause": 2.0, "graceful_r
 LINK_FAULTS: Final = {"isolate_leader": 2.0, "partition_one_way": 1.0, "transfer": 2.0, "reset_links": 1.0}
 """Where there are three."""
 
-TURMOIL: Final = (6 * SECOND, 9 * SECOND)
+TURMOIL: Final = (7 * SECOND, 11 * SECOND)
 """How long faults go on."""
 
 
@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True):
 def draw_plan(rng: random.Random) -> Plan:
     """Of one history."""
     chosen = rng.sample(POINTS, rng.choice((0, 1, 2, 3)))
-    backup = rng.randrange(2_500, 5_000) * MILLISECOND
+    backup = rng.randrange(2_000, 5_000) * MILLISECOND
     lost = backup + rng.randrange(500, 3_000) * MILLISECOND
     return Plan(
         agents=rng.choice((0, 1, 2, 4)) * SECOND,
@@ -93,7 +93,7 @@ def _load(rng: random.Random) -> DataLoad:
         plain=rng.choice((1, 1, 2)),
         idempotent=rng.choice((1, 2, 3)),
         transactional=rng.choice((0, 1, 1, 2)),
-        think_time=rng.choice((100, 200, 400)) * MILLISECOND,
+        think_time=rng.choice((40, 80, 160)) * MILLISECOND,
         instance_time=rng.choice((3, 8)) * SECOND,
         timeouts_ms=rng.choice(((2_000,), (500, 2_000))),
         strangers=rng.choice((0.0, 0.0, 0.1)),

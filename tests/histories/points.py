@@ -23,6 +23,8 @@ LATER: Final = (1, 30)
 BACK: Final = (100, 1_500)
 """Milliseconds until another process has the place of one that died."""
 
+_CALLS: Final = {"commit_object": "commit", "commit_segment": "roll_commit", "objects_deleted": "collected"}
+
 
 class Points:
     """Watches all agents."""
@@ -38,11 +40,7 @@ class Points:
         store, client = data.port, agent._agent.client
         self._watch(agent, store, "put", _of_put)
         self._watch(agent, store, "delete", self._of_delete)
-        for name, point in (
-            ("commit_object", "commit"),
-            ("commit_segment", "roll_commit"),
-            ("objects_deleted", "collected"),
-        ):
+        for name, point in _CALLS.items():
             self._watch(agent, client, name, partial(_always, point))
 
     def _watch(self, agent: Agent, part: object, name: str, point_of: Callable[[Any], str]) -> None:

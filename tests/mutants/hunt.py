@@ -1,8 +1,8 @@
 """Runs seeds in the tree that it is started in until one shows a bug.
 
-`python -m tests.mutants.hunt FIRST COUNT SECONDS` prints one line of JSON, a `Hunt`. A seed may end with a violation
-that the simulator reports, with an exception out of it, or not at all; each of them is a bug found, and `found` begins
-with which.
+`python -m tests.mutants.hunt SCOPE FIRST COUNT SECONDS` prints one line of JSON, a `Hunt`; the scope is `simulation` or
+`histories`. A seed may end with a violation that is reported, with an exception out of it, or not at all; each of them
+is a bug found, and `found` begins with which.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ import gc
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 import msgspec
 
+from tests.histories.history import Outcome, run_history
 from tests.mutants.hunting import Hunt
-from tests.simulation.cluster import simulate
+from tests.simulation.cluster import Result, simulate
+
+Run = Callable[[int], Result | Outcome]
 
 SEED_SECONDS: Final = 60
 """A seed takes seconds of CPU time; one that takes so much longer is caught in a loop. By the clock, a machine with
@@ -32,7 +36,7 @@ class Stuck(BaseException):
     """A seed did not end. Not an Exception: the code under test must not handle it."""
 
 
-def hunt(first: int, count: int, seconds: float) -> Hunt:
+def hunt(run: Run, first: int, count: int, seconds: float) -> Hunt:
     """Run `count` seeds from `first` on; fewer if one of them shows a bug, or if they took `seconds` of CPU."""
     signal.signal(signal.SIGPROF, _stuck)
     tried = 0
@@ -42,7 +46,7 @@ def hunt(first: int, count: int, seconds: float) -> Hunt:
         tried += 1
         signal.setitimer(signal.ITIMER_PROF, SEED_SECONDS)
         try:
-            found = simulate(seed).violation
+            found = run(seed).violation
         except Stuck:
             found = f"endless: the seed did not end within {SEED_SECONDS} s"
         except Exception as error:  # noqa: BLE001 - whatever the planted bug made of it
@@ -65,7 +69,8 @@ def main() -> int:
     assert used.is_relative_to(Path.cwd()), f"this would test {used} instead of the code in {Path.cwd()}"
     gc.collect()
     gc.freeze()  # each seed collects garbage, and need not look again at what was imported
-    result = hunt(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    run: Run = simulate if sys.argv[1] == "simulation" else run_history
+    result = hunt(run, int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
     print(msgspec.json.encode(result).decode())
     return 0
 

@@ -97,7 +97,8 @@ def _environment() -> dict[str, str]:
 
 def _hunt(bug: Planted, tree: Path, first: int, seeds: int) -> Hunt:
     seconds = CPU_SECONDS if bug.directed or bug is CONTROL else HUNT_SECONDS
-    command = [sys.executable, "-m", "tests.mutants.hunt", str(first), str(seeds), str(seconds)]
+    scope = "histories" if bug.histories else "simulation"
+    command = [sys.executable, "-m", "tests.mutants.hunt", scope, str(first), str(seeds), str(seconds)]
     done = subprocess.run(
         command, cwd=tree, env=_environment(), capture_output=True, text=True, timeout=HUNT_SECONDS, check=False
     )

@@ -30,7 +30,7 @@ class Planted(msgspec.Struct, frozen=True):
 
     `unseen`: why the simulator cannot see it, if it cannot; then it is not asked. `needs`: the fault without which it
     does not show, so that a simulator that does not throw it is not asked either. `directed` tests are asked only
-    where the simulator finds nothing.
+    where the simulator finds nothing. `histories`: those of the data plane are asked in its place (`tests/histories`).
     """
 
     name: str
@@ -40,6 +40,7 @@ class Planted(msgspec.Struct, frozen=True):
     directed: tuple[str, ...] = ()
     unseen: str = ""
     needs: str = ""
+    histories: bool = False
 
 
 def patched(bug: Planted, root: Path) -> dict[str, str]:
@@ -85,6 +86,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
     from tests.mutants.planted_data import DATA_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
+    from tests.mutants.planted_histories import HISTORY_BUGS
     from tests.mutants.planted_listeners import LISTENER_BUGS
     from tests.mutants.planted_membership import MEMBERSHIP_BUGS
     from tests.mutants.planted_migration import MIGRATION_BUGS
@@ -110,5 +112,6 @@ def catalogue() -> Sequence[Planted]:
         *processes,
         *SECURITY_BUGS,
         *DATA_BUGS,
+        *HISTORY_BUGS,
         *QUOTA_BUGS,
     )

@@ -111,6 +111,9 @@ class DataPlane:
     A place is a partition of one of the topics, by its number among all `places`.
     """
 
+    soon = 3 * SECOND
+    """Until all clients have begun."""
+
     def __init__(self, cluster: Cluster, load: DataLoad) -> None:
         self.cluster = cluster
         self.world = cluster.world
@@ -204,9 +207,9 @@ class DataPlane:
         self._appenders += [Appender(self, f"plain-{one}", idempotent=False) for one in range(load.plain)]
         self._appenders += [Appender(self, f"idempotent-{one}", idempotent=True) for one in range(load.idempotent)]
         for appender in self._appenders:
-            self.world.at(self.rng.randrange(3 * SECOND), appender.act)
+            self.world.at(self.rng.randrange(self.soon), appender.act)
         for number in range(load.transactional):
-            self.world.at(self.rng.randrange(3 * SECOND), self._start_instance, f"data-tx-{number}")
+            self.world.at(self.rng.randrange(self.soon), self._start_instance, f"data-tx-{number}")
         self._consume()
 
     def go_back(self, last: int, entries: Sequence[Entry]) -> None:

@@ -59,7 +59,7 @@ _NEVER: Final = -1
 
 
 def _too_old(log: ModelLog, start: int, now_ms: int) -> bool:
-    """Whether all that would go has been kept long enough. What was rolled meanwhile goes with newer ones, and later."""
+    """Whether all that would go has been kept long enough. What was rolled meanwhile goes later, with the rest."""
     kept_ms = log.record.retention_ms
     going = (row for row in log.rows[log.first :] if row.covered and row.offset < start)
     return kept_ms > _NEVER and all(row.latest < now_ms - kept_ms for row in going)

@@ -99,7 +99,7 @@ class SimStore:
         if self.healed:
             return
         self.world.fault("store_pause")
-        self._paused_until = self.world.now + self.rng.randrange(PAUSE[0] * SECOND, PAUSE[1] * SECOND)
+        self._paused_until = self.world.now + self.rng.randrange(*(int(limit * SECOND) for limit in PAUSE))
         self.world.at(self.rng.randrange(2 * self.faults.pauses), self._pause)
 
     def wait(self) -> int:

@@ -18,6 +18,8 @@ from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.segments import SegmentName
 from tests.support.log_state import EPOCHS, FOUNDING, NOW, commit, data, end, init, join, log_of, make, one
 
+OTHER_FOUNDING: Final = uuid.UUID(int=99)
+
 DAY: Final = 24 * 3_600_000
 SETTINGS: Final = SegmentSettings(rows=4, tail_bytes=1000, age_ms=50_000, retention_check_ms=DAY // 24)
 
@@ -169,3 +171,18 @@ def test_garbage_is_shown_once_it_was_garbage_for_a_while() -> None:
     assert shown() == []
     led.duties.tick(2 * SETTINGS.garbage_ms, NOW)
     assert shown() == [0]
+
+
+def test_garbage_of_a_founding_that_is_not_released_stays() -> None:
+    """Also where there is so much of it that no other would be seen behind it."""
+    led = Led()
+    objects = led.machine.logs.objects
+    for founding_id, number in ((OTHER_FOUNDING, 1), (OTHER_FOUNDING, 2), (FOUNDING, 3)):
+        objects.add(founding_id, ObjectId(1, 5, number), 100, 0)
+
+    def shown() -> list[int]:
+        return [found.key for found in garbage(led.machine, 2, 3).objects]
+
+    assert shown() == [2]
+    led.machine.logs.collect((FOUNDING, OTHER_FOUNDING))
+    assert shown() == [0, 1]
