@@ -40,6 +40,7 @@ from tests.simulation.full_disks import Lines
 from tests.simulation.log_invariants import LogMonitor
 from tests.simulation.log_starts import kept_too_long
 from tests.simulation.loop import enter
+from tests.simulation.member import Member
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
 
 FOUNDED: Final = 100 * MILLISECOND
@@ -51,13 +52,18 @@ CLEAN: Final = 20 * SECOND
 for 1.5 s, found twice, each so long after the other, and forgotten with the others; the last roll of a tail is due
 after a second, read, put and committed, what it takes the place of is collected 1.2 s later, and swept a second on."""
 
+YEAR: Final = 365 * 24 * 3_600 * SECOND
+WRONG: Final = (10, 120)
+"""Milliseconds for which a clock is wrong, less than between two looks at retention or at silent producers."""
+
 ZOMBIE: Final = (300, 4_000)
 """Milliseconds for which an agent stands still."""
 
 GONE_ON: Final = 300 * MILLISECOND
 """After a restore, within which agents are started."""
 
-_FOREVER: Final = 60.0
+FOREVER_MS: Final = 60_000
+MAX_KNOWN: Final = 10_000
 
 
 class Outcome(msgspec.Struct):
@@ -149,6 +155,22 @@ class LogHistory(Cluster):
             self.world.fault("agent_replaced_while_paused")
             self._succeed(agent)
 
+    def _jump_clock(self) -> None:
+        """A wall clock is wrong for a moment."""
+        if self.healed:
+            return
+        rng = self._faults
+        self.world.at(int(self.plan.clocks * (0.3 + 1.4 * rng.random())), self._jump_clock)
+        member = rng.choice(list(self.members.values()))
+        if member.clock_offset == 0:
+            member.clock_offset = rng.choice((-1, 1)) * rng.choice((SECOND, 60 * SECOND, YEAR))
+            self.world.fault("clock_jumped_and_came_back")
+            self.world.at(rng.randrange(*WRONG) * MILLISECOND, self._right_clock, member)
+
+    @staticmethod
+    def _right_clock(member: Member) -> None:
+        member.clock_offset = 0
+
     def stop_agents(self) -> None:
         """All of them stop, also those that were replaced."""
         for agent in (*self.agents, *self.gone):
@@ -180,6 +202,8 @@ class LogHistory(Cluster):
             self.nemesis.start()
         if self.plan.agents:
             world.at(int(self.plan.agents * self._faults.random()) + SECOND, self._disturb)
+        if self.plan.clocks:
+            world.at(2 * SECOND, self._jump_clock)
         world.run(self.swarm.safety_time)
         world.run(world.now + SOUND, lambda: not self.restoring.busy)
         self._end_faults()
@@ -211,15 +235,18 @@ class LogHistory(Cluster):
         """What is not as it is to be in the end; empty if all is."""
         if self.restoring.done and not self.restoring.released:
             return "the collection is not released"
-        model = self.plane.monitor.model
-        if kept := kept_too_long(model.present()):
+        monitor = self.plane.monitor
+        if kept := kept_too_long(monitor.model.present(), monitor.now_ms):
             return kept
         leader = self.leader()
         if leader is None:
             return "nobody leads"
-        if self.plane.load.expiration_ms < _FOREVER * 1000 and leader.machine.logs.producer_count:
-            return f"{leader.machine.logs.producer_count} producers are remembered"
-        left = self.plane.monitor.references.left_over()
+        if self.plane.load.expiration_ms < FOREVER_MS:
+            silent = leader.machine.logs.silent_longest(MAX_KNOWN)
+            # One that a clock of the future has heard is silent from then on.
+            if known := [place for place, one in silent if one.timestamp_ms <= monitor.now_ms]:
+                return f"producers are remembered: {known}"
+        left = monitor.references.left_over()
         return f"the store has {sorted(left)[:5]}, which no log needs" if left else ""
 
     def _alike(self) -> bool:

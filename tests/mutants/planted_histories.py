@@ -109,6 +109,18 @@ _BUGS: Final = (
         (replace(NODE, "SegmentDuties._retained", "ticks >= due", "ticks > due + 1_000_000"),),
     ),
     Planted(
+        "retention-by-one-look",
+        "a clock that jumps and comes back drops nothing",
+        "logs deleted as a clock was set to the wrong year",
+        (replace(NODE, "SegmentDuties._retained", "min(found, known)", "found"),),
+    ),
+    Planted(
+        "producers-forgotten-by-one-look",
+        "a clock that jumps and comes back forgets nobody",
+        "the same of producers: a batch that comes again is a new one",
+        (replace(NODE, "LogDuties._look", "self._old.get(place) is one", "True"),),
+    ),
+    Planted(
         "records-deleted-beyond-the-end",
         "a log begins within itself",
         "KAFKA-7923's class: DeleteRecords beyond the high watermark",

@@ -41,15 +41,19 @@ class LogStarts:
         self.by_retention += 1
 
 
-def kept_too_long(logs: Iterable[ModelLog]) -> str:
-    """Which log keeps what its retention does not keep, long after all that happened; empty if none does."""
+def kept_too_long(logs: Iterable[ModelLog], now_ms: int) -> str:
+    """Which log keeps what its retention does not keep, long after all that happened; empty if none does.
+
+    What bears a time that is still to come, by a clock that was wrong, stays until then, and all that is behind it.
+    """
     for log in logs:
         first, record = next(log.parts(), None), log.record
         if first is None or log.open:
             continue
         too_large = 0 <= record.retention_bytes <= log.size - _size(first) and log.size > record.retention_bytes
         # A marker in a tail has no time: it goes with what lies behind it.
-        too_old = record.retention_ms >= 0 and any(_latest(part) >= 0 for part in log.parts())
+        oldest = next((_latest(part) for part in log.parts() if _latest(part) >= 0), now_ms + 1)
+        too_old = record.retention_ms >= 0 and oldest <= now_ms
         if too_large or too_old:
             return f"{log.topic}-{log.partition}, {log.ends}, keeps {log.size} bytes: {record}"
     return ""
