@@ -56,6 +56,9 @@ YEAR: Final = 365 * 24 * 3_600 * SECOND
 WRONG: Final = (10, 120)
 """Milliseconds for which a clock is wrong, less than between two looks at retention or at silent producers."""
 
+CALL_SECONDS: Final = 0.8
+"""Of an agent's call to the quorum; the product's is 3 s, and Produce waits for half a minute at most."""
+
 ZOMBIE: Final = (300, 4_000)
 """Milliseconds for which an agent stands still."""
 
@@ -114,6 +117,8 @@ class LogHistory(Cluster):
     def _equip(self, agent: Agent) -> None:
         self.points.watch(agent)
         assert agent.data is not None, "every agent of a history has data"
+        # A commit whose answer does not come is asked for again before its producer gives up.
+        agent._agent.client._call_seconds = CALL_SECONDS
         if self.plan.collects_eagerly:
             session = agent._agent.session
             agent.data.room.collector.is_chosen = lambda: session.store_known  # type: ignore[method-assign]
@@ -334,7 +339,7 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (log_duties, "FORGET_MS", 200),
             (data_agent, "SWEEP_SECONDS", 0.7),
             (simulated_agent, "HEARTBEAT_SECONDS", 0.4),
-            (appending, "TIMEOUTS_MS", (1_000, 3_000)),
+            (appending, "TIMEOUTS_MS", (1_000, 3_500)),
             (object_store, "LATE", (1.0, 3.3)),
             (object_store, "PAUSE", (0.2, 1.5)),
             (client_link, "LATE", (1.3, 3.2)),

@@ -38,7 +38,7 @@ MEMBER_FAULTS: Final = {"kill": 2.0, "power_cut": 2.0, "pause": 2.0, "graceful_r
 LINK_FAULTS: Final = {"isolate_leader": 2.0, "partition_one_way": 1.0, "transfer": 2.0, "reset_links": 1.0}
 """Where there are three."""
 
-TURMOIL: Final = (7 * SECOND, 11 * SECOND)
+TURMOIL: Final = (6 * SECOND, 9 * SECOND)
 """How long faults go on."""
 
 
@@ -98,7 +98,7 @@ def _load(rng: random.Random) -> DataLoad:
         transactional=rng.choice((0, 1, 1, 2)),
         think_time=rng.choice((40, 80, 160)) * MILLISECOND,
         instance_time=rng.choice((3, 8)) * SECOND,
-        timeouts_ms=rng.choice(((2_000,), (500, 2_000))),
+        timeouts_ms=rng.choice(((1_500,), (500, 1_500))),
         strangers=rng.choice((0.0, 0.0, 0.1)),
         lost=rng.choice((0.0, 0.02, 0.1)),
         late=rng.choice((0.0, 0.0, 0.05, 0.15)),
