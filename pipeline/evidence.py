@@ -69,8 +69,6 @@ def _unseen_of_logs(logs: LogsCovered) -> Iterator[str]:
         yield "no file has the state of partition logs that batches are of: of these nothing was audited"
     if logs.batches_nowhere:
         yield f"{logs.batches_nowhere:,} batches are in objects whose names no file tells"
-    if logs.offsets_rolled:
-        yield f"{logs.offsets_rolled:,} offsets of partition logs are in segments, which were not looked at"
     if logs.batches and logs.store is None:
         yield f"no store was given: {logs.batches:,} batches in {logs.objects:,} objects were not looked at"
     if logs.objects_unreadable:
@@ -79,6 +77,22 @@ def _unseen_of_logs(logs: LogsCovered) -> Iterator[str]:
         yield (
             f"{logs.objects_gone:,} of {logs.objects:,} objects are not in the store, which is newer than the members' "
             "files: they may have been deleted by right since"
+        )
+    yield from _unseen_of_segments(logs)
+
+
+def _unseen_of_segments(logs: LogsCovered) -> Iterator[str]:
+    left = logs.offsets_rolled - logs.offsets_read
+    if left and logs.store is None:
+        yield f"no store was given: {left:,} offsets in {logs.segments:,} segments were not looked at"
+    elif left:
+        yield f"{left:,} offsets of partition logs are in segments that were not looked at"
+    if logs.segments_unreadable:
+        yield f"{logs.segments_unreadable:,} of {logs.segments:,} segments, or their indices, could not be read"
+    if logs.segments_gone:
+        yield (
+            f"{logs.segments_gone:,} of {logs.segments:,} segments, or their indices, are not in the store, which is "
+            "newer than the members' files: they may have been deleted by right since"
         )
 
 

@@ -47,7 +47,11 @@ class LogsCovered(msgspec.Struct, frozen=True):
     `batches`: those that some log has now, in so many `objects`. `objects_read`: by this audit or an earlier one into
     the same ledger; `objects_unreadable`: that are there and could not be read; `objects_gone`: that are not there,
     while the store is newer than the members' files. `batches_nowhere`: in objects whose names no file tells.
-    `offsets_rolled`: in segments, which are not looked at.
+
+    `segments`: of the logs, which take the place of older batches; `segments_read`, `segments_unreadable`,
+    `segments_gone`: as of objects, and so of their indices. `segment_batches`, control batches included, and
+    `segment_bytes`: of what was read. `offsets_rolled`: that are in segments; `offsets_read`: in those that were read.
+    `segments_unnamed`: in the store, and no log has them: until they are deleted.
     `stateless`: there are batches, and no file has the state that they are of.
     """
 
@@ -60,7 +64,15 @@ class LogsCovered(msgspec.Struct, frozen=True):
     objects_gone: int = 0
     bytes_read: int = 0
     batches_nowhere: int = 0
+    segments: int = 0
+    segments_read: int = 0
+    segments_unreadable: int = 0
+    segments_gone: int = 0
+    segment_batches: int = 0
+    segment_bytes: int = 0
     offsets_rolled: int = 0
+    offsets_read: int = 0
+    segments_unnamed: int = 0
     stateless: bool = False
 
 
@@ -125,7 +137,11 @@ def covered_text(coverage: Coverage) -> str:
 
 def _logs_text(logs: LogsCovered) -> str:
     read = "no store" if logs.store is None else f"of which {logs.objects_read:,} were read"
-    return f"; {logs.batches:,} batches of partition logs in {logs.objects:,} objects, {read}"
+    text = f"; {logs.batches:,} batches of partition logs in {logs.objects:,} objects, {read}"
+    if logs.segments:
+        read = "no store" if logs.store is None else f"{logs.offsets_read:,} of {logs.offsets_rolled:,} offsets"
+        text += f"; {logs.segment_batches:,} batches in {logs.segments_read:,} of {logs.segments:,} segments, {read}"
+    return text
 
 
 def write_verdict(place: Location, verdict: Verdict) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pidkeeper.pipeline.engine.duck import has_rows
+from pidkeeper.pipeline.partition_logs import rolled
 from pidkeeper.pipeline.partition_logs.store import Store
 
-CHECKS: Final = ("log_offsets", "coordinates", "objects", "transaction_pair")
+CHECKS: Final = ("log_offsets", "coordinates", "objects", "segments", "segment_index", "transaction_pair")
 """In the order of the report. Besides, the checks of segments are run over partition logs as well."""
 MAX_FINDINGS: Final = 1000
 """Of one kind, the first: a store that is lost would give one for each object. The others are counted."""
@@ -32,13 +33,16 @@ UNION_SQL: Final = """
 insert into log_findings by name
 with spans as (
     select log, base_offset, records, copy, producer.id as producer_id, timestamp_ms
-    from batch_versions where version = 1
+    from log_batches
     union all
-    select log, base_offset, 1, copy, producer_id, timestamp_ms from marker_versions where version = 1
+    select log, base_offset, 1, copy, producer_id, timestamp_ms from marker_versions where version = 1 and not rolled
+    union all
+    select log, base_offset, end_offset - base_offset, {'member_id': member_id, 'file_id': file_id, 'position': "at"},
+        null, null from log_segments
 ),
 followed as (
     select *, max(base_offset + records) over (
-        partition by log order by base_offset rows between unbounded preceding and 1 preceding) as due
+        partition by log order by base_offset, records rows between unbounded preceding and 1 preceding) as due
     from spans
 )
 select case when base_offset < due then 'replicas_disagree' else 'log_offsets' end as "check", log,
@@ -135,8 +139,9 @@ having count(*) > 0
 EARLY_SQL: Final = """
 insert into findings by name
 with wrote as (
-    select producer_id, min(log_offset) as log_offset, arg_min(row_id, log_offset) as row_id
-    from audited_batches where producer_id >= 0 and log_offset is not null group by producer_id
+    select producer.id as producer_id, min(log_offset) as log_offset,
+        arg_min({'log': log, 'base_offset': base_offset, 'timestamp_ms': timestamp_ms}, log_offset) as place
+    from batch_versions where version = 1 and producer.id >= 0 and log_offset is not null group by producer.id
 ),
 later as (
     select first_id, last_id, "offset" from blocks_in_order
@@ -144,16 +149,17 @@ later as (
 )
 select 'unallocated' as "check", 'violation' as severity,
     format('{}-{}, producer {}', topic, "partition", w.producer_id) as subject, w.producer_id as first_id,
-    w.producer_id as last_id, base_offset as "offset", topic, "partition", b.timestamp_ms,
-    object as file, position, format('a batch of producer {} joined at offset {} of the quorum''s log, and its block '
+    w.producer_id as last_id, place.base_offset as "offset", topic, "partition", place.timestamp_ms as timestamp_ms,
+    object as file, b.position, format('a batch of producer {} joined at offset {} of the quorum''s log, and its block '
         'was given out at offset {} only', w.producer_id, w.log_offset, l."offset") as detail
 from wrote w join later l on w.producer_id between l.first_id and l.last_id and l."offset" > w.log_offset
-join audited_batches b using (row_id) join partition_logs p on p.log = b.log
+join partition_logs p on p.log = place.log
+left join log_batches b on b.log = place.log and b.base_offset = place.base_offset
 """
 PLACES_SQL: Final = """
 update findings set file = b.object, "position" = b.position
 from (select f.path, b.base_offset, b.object, b.position from audited_batches b
-    join first_numbers n on true join files f on f.file_id = n.file_id + b.log_number) b
+    join log_parts p on p.log_number = b.log_number and p.segment is null join files f using (file_id)) b
 where findings.file = b.path and findings."offset" = b.base_offset
 """
 """The checks of segments name the log as the file: the object is where to look."""
@@ -167,7 +173,7 @@ def conclude(con: Any, store: Store | None) -> None:
     for table, query in (
         ("log_findings", LOGS_SQL),
         ("batch_versions", COORDINATES_SQL),
-        ("audited_batches", EARLY_SQL),
+        ("batch_versions", EARLY_SQL),
     ):
         if has_rows(con, table):
             con.execute(query)
@@ -179,6 +185,7 @@ def conclude(con: Any, store: Store | None) -> None:
     if has_rows(con, "object_findings"):
         con.execute(FOUND_SQL, {"most": MAX_FINDINGS})
         con.execute(LEFT_SQL, {"most": MAX_FINDINGS})
+    rolled.conclude(con, MAX_FINDINGS)
     if store is not None and store.check is not None:
         con.execute(
             """

@@ -8,9 +8,9 @@ long as the object is the same.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -37,6 +37,7 @@ TASK_BYTES: Final = 64 << 20
 """What a task reads; an object counts as OBJECT_COST more, which is about what it could read while it asks."""
 OBJECT_COST: Final = 64 << 10
 
+T = TypeVar("T")
 _LONG: Final = pa.int64()
 FOUND: Final = pa.schema(
     [
@@ -56,6 +57,7 @@ FOUND: Final = pa.schema(
 )
 """What the header of a batch says; or, in `damage`, why no batch of that size is there. Without an ID all three of the
 producer are -1, for some clients write a sequence then."""
+READ: Final = "read"
 OBJECTS: Final = pa.schema([("object", pa.string()), ("state", pa.string()), ("bytes", _LONG), ("detail", pa.string())])
 """`state`: read, missing, or unreadable, with the reason in `detail`. `bytes`: of the whole object."""
 
@@ -84,17 +86,18 @@ class ObjectsTask(msgspec.Struct, frozen=True):
     objects: list[NamedObject]
 
 
-def share_objects(store: Location, objects: Iterable[NamedObject]) -> list[ObjectsTask]:
-    """Tasks of about TASK_BYTES each, whoever wrote the objects and whichever logs they are of."""
-    tasks: list[ObjectsTask] = []
-    room = 0
-    for one in objects:
-        if room < one.cost:
-            tasks.append(ObjectsTask(store, []))
-            room = max(TASK_BYTES, one.cost)
-        tasks[-1].objects.append(one)
-        room -= one.cost
-    return tasks
+def share(parts: Iterable[T], cost: Callable[[T], int]) -> Iterator[list[T]]:
+    """Parts for tasks of about TASK_BYTES each, whoever wrote them and whichever logs they are of."""
+    task: list[T] = []
+    room = TASK_BYTES
+    for one in parts:
+        if task and room < cost(one):
+            yield task
+            task, room = [], TASK_BYTES
+        task.append(one)
+        room -= cost(one)
+    if task:
+        yield task
 
 
 def read_objects(task: ObjectsTask) -> Iterator[Named]:
@@ -113,20 +116,28 @@ def read_objects(task: ObjectsTask) -> Iterator[Named]:
 
 def _look(store: Location, named: NamedObject) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:
     """A row of OBJECTS, and those of FOUND."""
-    try:
-        with (store / named.name).open() as file:
-            size = file.seek(0, os.SEEK_END)
-            start = named.batches[0][0]
-            data = _read(file, start, min(named.end, size))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return (named.name, "missing", None, None), []
-    except (OSError, EOFError) as error:
-        return (named.name, "unreadable", None, str(error)), []
+    start = named.batches[0][0]
+    state, data = read_object(store, named.name, start, named.end)
+    if state[1] != READ:
+        return state, []
     rows = [
         (named.name, position, length, *_describe(data[position - start : position - start + length], length))
         for position, length in named.batches
     ]
-    return (named.name, "read", size, None), rows
+    return state, rows
+
+
+def read_object(store: Location, name: str, start: int, end: int) -> tuple[tuple[Any, ...], bytes]:
+    """A row of OBJECTS, and what the object has of these bytes; none unless it was read."""
+    try:
+        with (store / name).open() as file:
+            size = file.seek(0, os.SEEK_END)
+            data = _read(file, start, min(end, size))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return (name, "missing", None, None), b""
+    except (OSError, EOFError) as error:
+        return (name, "unreadable", None, str(error)), b""
+    return (name, READ, size, None), data
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:

@@ -16,7 +16,8 @@ from pidkeeper.pipeline.engine.duck import make_tables
 from pidkeeper.pipeline.engine.engine import Engine, Named
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import Location
-from pidkeeper.pipeline.partition_logs.objects import FOUND, OBJECTS, NamedObject, read_objects, share_objects
+from pidkeeper.pipeline.partition_logs import rolled_reading
+from pidkeeper.pipeline.partition_logs.objects import FOUND, OBJECTS, NamedObject, ObjectsTask, read_objects, share
 from pidkeeper.pipeline.partition_logs.store import STORED
 from pidkeeper.pipeline.quorum.loading import add
 
@@ -102,7 +103,7 @@ from log_batches join found_batches using (object, position, size)
 
 def make_reading(con: Any) -> None:
     """The tables of what was read, without rows."""
-    make_tables(con, TABLES)
+    make_tables(con, TABLES | rolled_reading.TABLES)
 
 
 def read_store(con: Any, engine: Engine, store: Location, known: Any | None) -> None:
@@ -130,12 +131,17 @@ def remembered(con: Any) -> Any:
 
 def missing_objects(con: Any) -> frozenset[str]:
     """The names of objects that should be in the store, and were not."""
-    rows = con.sql("select object from objects_seen, stored_ahead where state = 'missing' and not ahead").fetchall()
+    rows = con.sql(
+        """
+        select object from (select object, state from objects_seen union all select object, state from segments_seen),
+            stored_ahead where state = 'missing' and not ahead
+        """
+    ).fetchall()
     return frozenset(name for (name,) in rows)
 
 
 def _read(con: Any, engine: Engine, store: Location) -> Iterator[Named]:
-    tasks = share_objects(store, _objects(con))
+    tasks = [ObjectsTask(store, shared) for shared in share(_objects(con), lambda one: one.cost)]
     cost = sum(one.cost for task in tasks for one in task.objects)
     return (LocalEngine() if cost <= engine.alone_bytes else engine).map(read_objects, tasks)
 

@@ -72,9 +72,9 @@ class ReadSettings(msgspec.Struct, frozen=True):
 def read_segments(task: Sequence[SegmentPart], settings: ReadSettings) -> Iterator[Keyed]:
     """Kernel: "batches" and "parts" for every bucket, and evidence of what needs no other part."""
     parts = []
-    held = _Held()
+    held = HeldRows()
     for part in task:
-        reader = _PartReader(part)
+        reader = PartReader(part)
         for chunk in read_behind(part.part) if part.figures else read_part(part.part):
             held.add(reader.take(chunk))
             if held.count >= HELD_ROWS:
@@ -96,7 +96,7 @@ def buckets_of(producers: Array, buckets: int) -> Array:
     return found
 
 
-class _Held:
+class HeldRows:
     """Rows of BATCHES that wait to be cut into buckets."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ def _arrow(values: Array, field: pa.Field) -> pa.Array:
     return pa.array(values, field.type, mask=missing)
 
 
-class _Batches:
+class Batches:
     """A chunk's headers as columns in the machine's byte order; offsets and times are int64, -1 for no time."""
 
     def __init__(self, chunk: Chunk) -> None:
@@ -167,7 +167,7 @@ class _Batches:
         self.timestamp_ms = np.where(usable, self.max_timestamp, -1)
 
 
-class _PartReader:
+class PartReader:
     """Adds up what follows from the batches of one part, chunk by chunk in its order."""
 
     def __init__(self, part: SegmentPart) -> None:
@@ -187,7 +187,7 @@ class _PartReader:
         """The rows of producers in a chunk, by the names of BATCHES."""
         self._list(chunk.problems)
         holes, old = _positions(chunk, HOLES), _positions(chunk, {OLD})
-        rows = self._rows(_Batches(chunk), holes, old) if len(chunk) else {}
+        rows = self._rows(Batches(chunk), holes, old) if len(chunk) else {}
         self._sums["holes"] += len(holes)
         self._sums["old"] += len(old)
         return rows or _NO_ROWS
@@ -199,7 +199,7 @@ class _PartReader:
                 self._problems.append(problem)
                 self._kinds.add(problem.kind)
 
-    def _rows(self, batches: _Batches, hole_positions: Array, old_positions: Array) -> Columns:
+    def _rows(self, batches: Batches, hole_positions: Array, old_positions: Array) -> Columns:
         holes = self._sums["holes"] + np.searchsorted(hole_positions, batches.position)
         old = self._sums["old"] + np.searchsorted(old_positions, batches.position)
         reach = np.where(batches.base_offset >= 0, batches.last_offset, -1)
@@ -221,7 +221,7 @@ class _PartReader:
         running = {"missing": missing, "holes": holes.astype(np.int32), "seen_ms": seen}
         return self._of_producers(batches, running)
 
-    def _of_producers(self, batches: _Batches, running: Columns) -> Columns:
+    def _of_producers(self, batches: Batches, running: Columns) -> Columns:
         known = np.flatnonzero(batches.producer_id >= 0)
         rows = {
             name: (running[name] if name in running else getattr(batches, name))[known]
@@ -230,7 +230,7 @@ class _PartReader:
         }
         return rows | {"part": np.full(len(known), self._part.number, np.int32)}
 
-    def _note_ends(self, batches: _Batches, holes: Array, old: Array) -> None:
+    def _note_ends(self, batches: Batches, holes: Array, old: Array) -> None:
         """First and last of the batches, and of those whose offsets are no negative numbers."""
         self._offsets.setdefault("first_offset", int(batches.base_offset[0]))
         self._offsets["last_offset"] = int(batches.last_offset[-1])
@@ -250,7 +250,7 @@ class _PartReader:
                 "old_first": int(old[first]),
             }
 
-    def _note_holes(self, batches: _Batches, step: Array, reached: Array, holes: Array, old: Array) -> None:
+    def _note_holes(self, batches: Batches, step: Array, reached: Array, holes: Array, old: Array) -> None:
         """Offsets without a batch before a batch of this part; what old messages may fill is none."""
         before = {
             "holes": np.concatenate([[self._at_last["holes_last"]], holes[:-1]]),
@@ -268,7 +268,7 @@ class _PartReader:
                 }
             )
 
-    def _note_days(self, batches: _Batches) -> None:
+    def _note_days(self, batches: Batches) -> None:
         day = np.where(batches.timestamp_ms > 0, batches.timestamp_ms // DAY_MS, -1)
         base = np.where(batches.has_delete_horizon | (batches.base_timestamp < 0), _NEVER, batches.base_timestamp)
         ends = [day, batches.record_count, base, batches.max_timestamp, batches.last_offset]

@@ -17,7 +17,7 @@ with segments as (
         max(reach) as reach, arg_min(first_position, part) as first_position, sum(old) as old
     from segment_parts
     join files using (file_id)
-    where topic is not null
+    where topic is not null and source = 'segment'
     group by log_id, file_id
     having first_base is not null
 ), named as (

@@ -18,6 +18,9 @@ from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.log_faults import FAULTS, check_fault, found_in, objects, options, told, write_fault
+from tests.pipeline.rolled_faults import ROLLED
+from tests.support.log_state import FOUNDING
+from tests.support.rolled_logs import BATCHES, ROLLED_OFFSETS
 
 SAMPLE: Final = (
     "an entry that was never committed",
@@ -25,9 +28,13 @@ SAMPLE: Final = (
     "bytes of another batch",
     "a transaction that is over",
     "a bit of an object",
-    "objects of rolled batches",
+    "rolled logs with nothing wrong",
+    "a member that lags",
+    "another sequence in a segment",
+    "an abort that neighbours see otherwise",
 )
 """Of `make audit-faults`, which has all."""
+ALL: Final = FAULTS | ROLLED
 BY_COMMAND: Final = ("an object that is gone", "an object that nobody can read")
 EXIT_CODES: Final = {"clean": 0, "violations": 5, "incomplete": 6}
 COMMAND_SECONDS: Final = 120.0
@@ -42,11 +49,12 @@ def sound(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_fault_is_told(tmp_path: Path, name: str) -> None:
-    check_fault(tmp_path, name)
+    check_fault(tmp_path, ALL[name])
 
 
-def test_spark_finds_the_same(engine: Engine, tmp_path: Path) -> None:
-    write_fault(tmp_path, FAULTS["an object of another producer"])
+@pytest.mark.parametrize("name", ["an object of another producer", "a batch left out of a segment"])
+def test_spark_finds_the_same(engine: Engine, tmp_path: Path, name: str) -> None:
+    write_fault(tmp_path, ALL[name])
     assert found_in(look(engine, options(tmp_path))) == found_in(look(LocalEngine(), options(tmp_path))) != []
 
 
@@ -97,6 +105,38 @@ def test_without_a_store_nothing_is_clean(sound: Path) -> None:
     assert found_in(outcome) == []
     assert outcome.verdict.verdict == "incomplete"
     assert outcome.verdict.coverage.unseen == ["no store was given: 12 batches in 6 objects were not looked at"]
+
+
+def test_segments_are_counted(tmp_path: Path) -> None:
+    """Those that no log reads from are no fault: they are deleted in time."""
+    write_fault(tmp_path, ROLLED["rolled logs with nothing wrong"])
+    logs = look(LocalEngine(), options(tmp_path)).verdict.coverage.logs
+    assert logs is not None
+    assert (logs.segments, logs.segments_read, logs.segments_unnamed, logs.segment_batches) == (5, 5, 1, BATCHES)
+    assert logs.offsets_rolled == logs.offsets_read == ROLLED_OFFSETS
+    named = [f"{number:020}" for number in (0, 1, 3, 4, 5)]
+    files = [path for path in (tmp_path / "store" / "segments").rglob("*.*") if path.parts[-3] in named]
+    assert logs.segment_bytes == sum(path.stat().st_size for path in files) > 0
+
+
+def test_segments_without_a_store_are_not_looked_at(tmp_path: Path) -> None:
+    write_fault(tmp_path, ROLLED["rolled logs with nothing wrong"])
+    verdict = look(LocalEngine(), options(tmp_path, store=False)).verdict
+    assert (verdict.verdict, verdict.violations) == ("incomplete", 0)
+    assert f"no store was given: {ROLLED_OFFSETS} offsets in 5 segments were not looked at" in verdict.coverage.unseen
+
+
+def test_a_segment_that_is_missing_is_looked_for_twice(tmp_path: Path) -> None:
+    write_fault(tmp_path, ROLLED["rolled logs with nothing wrong"])
+    first = next((tmp_path / "store" / "segments").rglob("*.log"))
+    content, seen = first.read_bytes(), []
+
+    def say(step: str) -> None:
+        if step == "reading the store":
+            seen.append(step)
+            first.unlink() if len(seen) == 1 else first.write_bytes(content)
+
+    assert look(LocalEngine(), options(tmp_path), say).verdict.verdict == "clean"
 
 
 def test_without_a_state_to_begin_with_batches_are_not_looked_at(sound: Path) -> None:
@@ -165,14 +205,14 @@ def test_an_object_on_its_way_is_no_excuse(sound: Path, number: int, verdict: st
     assert look(LocalEngine(), options(sound)).verdict.verdict == verdict
 
 
-@pytest.mark.parametrize(("number", "verdict"), [(7, "violations"), (8, "incomplete")])
+@pytest.mark.parametrize(("number", "verdict"), [(5, "violations"), (6, "incomplete")])
 def test_a_segment_that_no_file_tells_of_is_an_excuse(tmp_path: Path, number: int, verdict: str) -> None:
-    """Batches may have been rolled into it since, and their objects deleted; files tell of number 7."""
-    write_fault(tmp_path, FAULTS["objects of rolled batches"])
+    """Batches may have been rolled into it since, and their objects deleted; files tell of number 5."""
+    write_fault(tmp_path, ROLLED["rolled logs with nothing wrong"])
     last = objects(tmp_path)[-1]
     last.unlink()
-    of_epoch = last.parent.relative_to(tmp_path / "store" / "wal")
-    segment = tmp_path / "store" / "segments" / of_epoch / f"{number:020}" / "orders-0" / f"{0:020}.log"
+    of_epoch = tmp_path / "store" / "segments" / str(FOUNDING) / "1" / "3"
+    segment = of_epoch / f"{number:020}" / "orders-0" / f"{13:020}.log"
     segment.parent.mkdir(parents=True)
     segment.write_bytes(b"x")
     assert look(LocalEngine(), options(tmp_path)).verdict.verdict == verdict

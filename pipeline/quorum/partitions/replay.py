@@ -14,7 +14,7 @@ import msgspec
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
-from pidkeeper.pipeline.quorum.partitions.rolled import tail_starts
+from pidkeeper.pipeline.quorum.partitions.rolled import RolledLogs, rolled_segment, saved_segments, shape_of
 from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS
 from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.logs import BatchCoordinates, BrokerStoreRecord, ObjectRecord, RemoveTopicRecord, TopicRecord
@@ -51,12 +51,10 @@ class _Transaction(msgspec.Struct):
 
 
 class _Log(msgspec.Struct):
-    """A log up to `end`, in segments up to `tail_start`; `open`: producers whose transactions have something in it."""
+    """A log up to `end`; `open`: producers whose transactions have something in it."""
 
     topic: str
     partition: int
-    start: int
-    tail_start: int
     end: int
     created_index: int
     open: set[int]
@@ -84,6 +82,7 @@ class LogsReplay:
         self._users: dict[int, str] = {}
         self._found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._place: tuple[Any, ...] = ()
+        self._rolled = RolledLogs(member_id, view)
         if image is not None:
             self._begin(image)
 
@@ -96,13 +95,14 @@ class LogsReplay:
         for topic in logs.topics:
             self._create(topic, image.index)
         try:
-            tails = tail_starts(logs)
+            segments = saved_segments(logs)
         except ValueError:
             self._whole = False  # Who reads the snapshot itself tells of it.
             return
         for saved in logs.logs:
             if (log := self._logs.get(saved.number)) is not None:
-                log.start, log.tail_start, log.end = saved.start, tails[saved.number], saved.end
+                log.end = saved.end
+        self._rolled = shape_of(logs, segments, (self._copy[0], None, image.index, None), self._copy[1])
         for row in logs.producers:
             if row.entry.open_since != NOT_OPEN and row.log in self._logs:
                 self._logs[row.log].open.add(row.producer_id)
@@ -203,7 +203,7 @@ class LogsReplay:
     def _create(self, topic: TopicRecord, index: int) -> None:
         self._topics[topic.name] = topic
         for partition, number in enumerate(topic.logs):
-            self._logs[number] = _Log(topic.name, partition, 0, 0, 0, index, set())
+            self._logs[number] = _Log(topic.name, partition, 0, index, set())
 
     def _remove(self, record: RemoveTopicRecord, _: int | None) -> None:
         topic = next((one for one in self._topics.values() if one.topic_id == record.topic_id), None)
@@ -260,14 +260,18 @@ class LogsReplay:
 
     def _roll(self, record: SegmentRecord, _: int | None) -> None:
         self._found["rolls"].append((*self._place, *msgspec.structs.astuple(record.object)))
-        if record.replaces and (log := self._logs.get(record.log)) is not None:
-            log.tail_start = max(log.tail_start, record.end_offset)
+        log = self._logs.get(record.log)
+        if not record.replaces or log is None:
+            return
+        if record.end_offset > log.end:
+            detail = f"a segment reaches up to offset {record.end_offset - 1}, and the log ended at {log.end}"
+            row = ("log_offsets", record.log, log.end, None, _time(record.timestamp_ms), detail)
+            self._found["log_faults"].append((*self._place, *row))
+        self._rolled.roll(self._place, rolled_segment(record, self._founding))
 
     def _cut(self, record: LogStartsRecord, _: int | None) -> None:
         for number, offset in record.starts:
-            if (log := self._logs.get(number)) is not None:
-                log.start = max(log.start, offset)
-                log.tail_start = max(log.tail_start, offset)
+            self._rolled.cut(self._place[2], number, offset)
 
     # What came of it.
 
@@ -284,18 +288,10 @@ class LogsReplay:
             first = min(one.created_index for one in self._logs.values()) if self._logs else self._reached
             yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, True, self._store)])
             self._found["places"] = [
-                (
-                    *self._copy,
-                    number,
-                    one.topic,
-                    one.partition,
-                    one.start,
-                    one.tail_start,
-                    one.created_index,
-                    one.removed_index,
-                )
+                (*self._copy, number, one.topic, one.partition, one.created_index, one.removed_index)
                 for number, one in [*self._logs.items(), *self._removed]
             ]
+            yield from self._rolled.rows()
         yield from self.rows(least=1)
 
 

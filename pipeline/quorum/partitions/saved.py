@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
-from pidkeeper.pipeline.quorum.partitions.rolled import tail_starts
+from pidkeeper.pipeline.quorum.partitions.packed import OBJECTS, Columns, columns, per_log, places_of
+from pidkeeper.pipeline.quorum.partitions.rolled import Segment, saved_segments, shape_of, tail_starts
 from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, ROLLS, VIEWS
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import LogsImage
@@ -26,15 +26,9 @@ _BATCHES: Final = {
 _MARKERS: Final = {
     "base_offset": "<i8", "producer_id": "<i8", "producer_epoch": "<i2", "committed": "i1", "timestamp_ms": "<i8"
 }  # fmt: skip
-_OBJECTS: Final = {
-    "key": "<i8", "founding": "<u2", "broker_id": "<i8", "broker_epoch": "<i8", "number": "<i8", "object_size": "<u4",
-    "batches": "<i8",
-}  # fmt: skip
 """The columns by name, and what each number is stored as."""
 MAX_FAULTS: Final = 1000
 """Of one snapshot, the first: a state that is wrong from its beginning would give one for each batch."""
-
-Columns = dict[str, npt.NDArray[Any]]
 
 
 class Copy(NamedTuple):
@@ -50,15 +44,16 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     logs = image.logs
     if logs is None:
         return
-    batches = _per_log(logs, [log.columns for log in logs.logs], _BATCHES)
-    markers = _per_log(logs, [log.markers for log in logs.logs], _MARKERS)
-    objects = _columns(logs.objects, _OBJECTS)
+    numbers = [log.number for log in logs.logs]
+    batches = per_log(numbers, [log.columns for log in logs.logs], _BATCHES)
+    markers = per_log(numbers, [log.markers for log in logs.logs], _MARKERS)
+    objects, segments = columns(logs.objects, OBJECTS), saved_segments(logs)
     store_id = None if logs.store_id is None else str(logs.store_id)
     view = {"from_index": image.index, "to_index": image.index, "followed": False, "store_id": store_id}
     yield "views", _rows(VIEWS, copy, 1, **view)
     if rolls := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in logs.rolls]:
         yield "rolls", record_batch(ROLLS, rolls)
-    yield from _places(logs, image.index, copy)
+    yield from _places(logs, segments, image.index, copy)
     yield from _coordinates(logs, batches, objects, image.index, copy)
     if len(markers["log"]):
         count = len(markers["log"])
@@ -66,42 +61,11 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
             "markers",
             _rows(MARKERS, copy, count, **markers | {"committed": markers["committed"] != 0}, index=image.index),
         )
-    yield from _faults(logs, batches, markers, image.index, copy)
+    starts = tail_starts(logs, segments)
+    yield from _faults(logs, batches, markers, starts, image.index, copy)
 
 
-def _per_log(logs: LogsImage, packed: Sequence[Sequence[bytes]], kinds: dict[str, str]) -> Columns:
-    """The columns of all logs one behind another, with the number of each row's log."""
-    counts = []
-    for log, columns in zip(logs.logs, packed, strict=True):
-        try:
-            counts.append(_length(columns, kinds))
-        except ValueError as error:
-            raise ValueError(f"log {log.number}: {error}") from None
-    joined = [b"".join(column) for column in zip(*packed, strict=True)] if packed else [b""] * len(kinds)
-    numbers = np.repeat(np.array([log.number for log in logs.logs], np.int64), counts)
-    return {"log": numbers} | _columns(joined, kinds)
-
-
-def _length(columns: Sequence[bytes], kinds: dict[str, str]) -> int:
-    """Rows in packed columns. Raises ValueError if these are not as many as `kinds`, or of different lengths."""
-    if len(columns) != len(kinds):
-        raise ValueError(f"{len(columns)} columns, where {len(kinds)} are kept")
-    lengths = [len(column) / np.dtype(kind).itemsize for column, kind in zip(columns, kinds.values(), strict=True)]
-    if len(set(lengths)) > 1 or lengths[0] % 1:
-        raise ValueError(f"columns of {', '.join(f'{length:g}' for length in lengths)} rows")
-    return int(lengths[0])
-
-
-def _columns(columns: Sequence[bytes], kinds: dict[str, str]) -> Columns:
-    _length(columns, kinds)
-    return {
-        name: np.frombuffer(column, kind).astype(np.int64)
-        for column, (name, kind) in zip(columns, kinds.items(), strict=True)
-    }
-
-
-def _places(logs: LogsImage, index: int, copy: Copy) -> Iterator[Named]:
-    starts, tails = {log.number: log.start for log in logs.logs}, tail_starts(logs)
+def _places(logs: LogsImage, segments: Sequence[Segment], index: int, copy: Copy) -> Iterator[Named]:
     named = [(topic, number) for topic in logs.topics for number in topic.logs]
     if named:
         yield (
@@ -113,23 +77,22 @@ def _places(logs: LogsImage, index: int, copy: Copy) -> Iterator[Named]:
                 log=[number for _, number in named],
                 topic=[topic.name for topic, _ in named],
                 partition=[number - topic.first_log for topic, number in named],
-                start=[starts.get(number, 0) for _, number in named],
-                tail_start=[tails.get(number, 0) for _, number in named],
                 created_index=index,
             ),
         )
+    yield from shape_of(logs, segments, (copy.member_id, copy.file_id, index, None), copy.view).rows()
 
 
 def _coordinates(logs: LogsImage, batches: Columns, objects: Columns, index: int, copy: Copy) -> Iterator[Named]:
     count = len(batches["log"])
     if not count:
         return
-    named = _named(logs, objects).take(_places_of(objects["key"], batches["key"]))
-    columns = {name: column for name, column in batches.items() if name != "key"}
+    named = _named(logs, objects).take(places_of(objects["key"], batches["key"]))
+    kept = {name: column for name, column in batches.items() if name != "key"}
     objects_of = {name: named[name] for name in named.column_names}
     yield (
         "coordinates",
-        _rows(COORDINATES, copy, count, **columns, **objects_of, **_producers(logs, batches), index=index),
+        _rows(COORDINATES, copy, count, **kept, **objects_of, **_producers(logs, batches), index=index),
     )
 
 
@@ -137,18 +100,8 @@ def _named(logs: LogsImage, objects: Columns) -> Any:
     """The objects as a table, with the uuid of the founding; null where the snapshot does not have it."""
     foundings = pa.array([str(one) for one in logs.foundings], pa.string())
     number = objects["founding"]
-    columns = {name: objects[name] for name in ("broker_id", "broker_epoch", "number", "object_size")}
-    return pa.table(columns | {"founding": foundings.take(pa.array(number, mask=number >= len(foundings)))})
-
-
-def _places_of(keys: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> Any:
-    """Where in `keys` each of `wanted` is; null for none."""
-    order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys[order], wanted)
-    inside = at < len(keys)
-    places = order[np.where(inside, at, 0)] if len(keys) else np.zeros(len(wanted), np.int64)
-    found = inside & (keys[places] == wanted) if len(keys) else inside
-    return pa.array(places, mask=~found)
+    named = {name: objects[name] for name in ("broker_id", "broker_epoch", "number", "object_size")}
+    return pa.table(named | {"founding": foundings.take(pa.array(number, mask=number >= len(foundings)))})
 
 
 def _producers(logs: LogsImage, batches: Columns) -> dict[str, Any]:
@@ -160,11 +113,12 @@ def _producers(logs: LogsImage, batches: Columns) -> dict[str, Any]:
     }
     places = zip(batches["log"].tolist(), batches["base_offset"].tolist(), strict=True)
     found = [kept.get(place, (None, None, None)) for place in places]
-    columns = zip(*found, strict=True)
-    return dict(zip(("producer_id", "producer_epoch", "base_sequence"), columns, strict=True))
+    return dict(zip(("producer_id", "producer_epoch", "base_sequence"), zip(*found, strict=True), strict=True))
 
 
-def _faults(logs: LogsImage, batches: Columns, markers: Columns, index: int, copy: Copy) -> Iterator[Named]:
+def _faults(
+    logs: LogsImage, batches: Columns, markers: Columns, starts: dict[int, int], index: int, copy: Copy
+) -> Iterator[Named]:
     """Batches and markers that do not lie one behind another from the tail's start to the log's end."""
     spans = np.concatenate(
         [
@@ -174,7 +128,6 @@ def _faults(logs: LogsImage, batches: Columns, markers: Columns, index: int, cop
         axis=1,
     )
     log, offset, records = spans[:, np.lexsort((spans[2] == 0, spans[1], spans[0]))]
-    starts = tail_starts(logs)
     first = np.ones(len(log), np.bool_)
     first[1:] = log[1:] != log[:-1]
     due = np.zeros_like(offset)

@@ -72,15 +72,34 @@ PLACES: Final = pa.schema(
         ("log", _LONG),
         ("topic", _TEXT),
         ("partition", _ID),
-        ("start", _LONG),
-        ("tail_start", _LONG),
         ("created_index", _LONG),
         ("removed_index", _LONG),
     ]
 )
-"""The logs of a view: offsets from `start` to before `tail_start` are in segments.
-
-`removed_index`: of the entry that deleted the topic, null for none."""
+"""The logs of a view. `removed_index`: of the entry that deleted the topic, null for none."""
+STARTS: Final = pa.schema([("member_id", _ID), ("view", _ID), ("log", _LONG), ("index", _LONG), ("start", _LONG)])
+"""Where a log of a view begins from an entry on, if not at 0."""
+ROLLED: Final = pa.schema(
+    [
+        *_COPY,
+        ("view", _ID),
+        ("log", _LONG),
+        ("topic", _TEXT),
+        ("partition", _ID),
+        ("base_offset", _LONG),
+        ("end_offset", _LONG),
+        ("founding", _TEXT),
+        ("broker_id", _ID),
+        ("broker_epoch", _LONG),
+        ("number", _LONG),
+        ("size", _LONG),
+        ("index_size", _LONG),
+        ("max_timestamp", _LONG),
+        ("until_index", _LONG),
+    ]
+)
+"""A segment that a log of a view reads from, from the entry `index` on. `topic`, `partition`: by its own name.
+`until_index`: of the entry that took another one in its place, or cut the log; null for none."""
 LOG_FAULTS: Final = pa.schema(
     [
         *_COPY,
@@ -99,5 +118,7 @@ TABLES: Final[dict[str, Any]] = {
     "rolls": ROLLS,
     "views": VIEWS,
     "places": PLACES,
+    "starts": STARTS,
+    "rolled": ROLLED,
     "log_faults": LOG_FAULTS,
 }

@@ -1,4 +1,4 @@
-"""Every fault of partition logs and their store, by itself."""
+"""Every fault of partition logs, their store and their segments, by itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.log_faults import FAULTS, check_fault
+from tests.pipeline.rolled_faults import ROLLED, check_by_command
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_told(tmp_path: Path, name: str) -> None:
-    check_fault(tmp_path, name)
+    check_fault(tmp_path, FAULTS[name])
+
+
+@pytest.mark.parametrize("name", ROLLED)
+def test_a_fault_of_a_segment_is_told_by_the_command(tmp_path: Path, name: str) -> None:
+    check_by_command(tmp_path, ROLLED[name])

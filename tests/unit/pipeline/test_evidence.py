@@ -60,7 +60,13 @@ def test_nothing_is_missing_where_all_members_hold_all_offsets() -> None:
             "2 of 4 objects are not in the store, which is",
         ),
         ({"logs": replace(READ, objects_unreadable=0, batches_nowhere=1_000)}, "1,000 batches are in objects whose"),
-        ({"logs": LogsCovered("/store", offsets_rolled=1_000)}, "1,000 offsets of partition logs are in segments"),
+        ({"logs": LogsCovered("/store", offsets_rolled=1_000)}, "1,000 offsets of partition logs are in segments that"),
+        ({"logs": LogsCovered(segments=2, offsets_rolled=9)}, "no store was given: 9 offsets in 2 segments"),
+        (
+            {"logs": LogsCovered("/store", segments=2, segments_unreadable=1)},
+            "1 of 2 segments, or their indices, could",
+        ),
+        ({"logs": LogsCovered("/store", segments=2, segments_gone=1)}, "1 of 2 segments, or their indices, are not in"),
         ({"logs": LogsCovered("/store", stateless=True)}, "no file has the state of partition logs"),
     ],
 )

@@ -273,17 +273,51 @@ def test_tails_begin_where_the_quorum_says(changes: list[Record], start: int, ta
     begun = image_of(machine, 1)
     machine.replay(changes)
     ended = image_of(machine, 2)
-    places = []
+    shapes = []
     for image, entries in ((None, [before, changes]), (begun, [[], changes]), (ended, [])):
         replay = LogsReplay(image, 0, 0, whole=True)
         for index, records in enumerate(entries, 1):
             replay.take(records, index, 0, 0, 0)
         found = collect(replay.views(), {})
         assert "log_faults" not in found
-        places += found["places"]
+        shapes.append(shape(found))
     saved = collect(saved_logs(ended, Copy(0, 0, 0)), {})
     assert "log_faults" not in saved
     # A snapshot has the last one, the replays behind it those that come.
     due = any(isinstance(one, SegmentRecord) for one in changes)
     assert [row["number"] for row in saved.get("rolls", [])] == [1] * due
-    assert {(row["start"], row["tail_start"]) for row in [*places, *saved["places"]]} == {(start, tail_start)}
+    assert [*shapes, shape(saved)] == [(start, tail_start)] * 4
+
+
+def shape(found: dict[str, list[Row]]) -> tuple[int, int]:
+    """Where the log begins, and where its tail does."""
+    start = max((row["start"] for row in found.get("starts", [])), default=0)
+    ends = [row["end_offset"] for row in found.get("rolled", []) if row["until_index"] is None]
+    return start, max(start, *ends, 0)
+
+
+def test_a_segment_is_in_force_until_a_record_takes_it_out() -> None:
+    """A record that no majority has may be the last one of a file: what it took out is in force without it."""
+    replay = LogsReplay(None, 0, 0, whole=True)
+    first, second = rolled(4), rolled(8)
+    entries = [
+        [TopicRecord(FOUNDING, "a", 1, 0, -1, -1, NOW), written(0, 4), written(4, 4), written(8, 1)],
+        [first],
+        [second],
+        [LogStartsRecord(((0, 8),), NOW)],
+    ]
+    for index, records in enumerate(entries, 1):
+        replay.take(records, index, 0, 0, 0)
+    found = collect(replay.views(), {})
+    assert [(row["end_offset"], row["index"], row["until_index"]) for row in found["rolled"]] == [(4, 2, 3), (8, 3, 4)]
+    assert [(row["index"], row["start"]) for row in found["starts"]] == [(4, 8)]
+
+
+def test_a_segment_behind_the_end_of_its_log_is_none() -> None:
+    replay = LogsReplay(None, 0, 0, whole=True)
+    replay.take([TopicRecord(FOUNDING, "a", 1, 0, -1, -1, NOW), written(0, 4), rolled(5)], 1, 0, 0, 0)
+    (fault,) = collect(replay.views(), {})["log_faults"]
+    assert (fault["check"], fault["detail"]) == (
+        "log_offsets",
+        "a segment reaches up to offset 4, and the log ended at 4",
+    )
