@@ -146,7 +146,7 @@ def _look(
             _fail_if_bad(con)
         cluster = _same_cluster(con, options.out, last)
         known = None if options.anew else _known_objects(ledger, last)
-        logs_seen = _partition_logs(con, engine, inputs.store, known, say)
+        logs_seen = _partition_logs(con, engine, inputs.store, known, missed, say)
         if logs_seen is not None and not last_time and (missing := missing_objects(con) - missed):
             raise _ListedTooEarlyError(missing)
         say("concluding")
@@ -290,14 +290,19 @@ def _segments(
 
 
 def _partition_logs(
-    con: Any, engine: Engine, store: ListedStore | None, known: Any | None, say: Callable[[str], None]
+    con: Any,
+    engine: Engine,
+    store: ListedStore | None,
+    known: Any | None,
+    missed: frozenset[str],
+    say: Callable[[str], None],
 ) -> AuditedLogs | None:
     """What the members tell of partition logs, beside the store; None where they tell of none."""
     if not has_rows(con, "views", "coordinates"):
         return None
     say("following partition logs" if store is None else "reading the store")
     foreign = [one.member_id for one in identity.foreign_members(identity.known_of(con))]
-    return audit_logs(con, engine, store, known, foreign)
+    return audit_logs(con, engine, store, known, foreign, missed)
 
 
 def _known_objects(ledger: Ledger, last: Commit | None) -> Any | None:

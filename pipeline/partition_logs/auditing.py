@@ -126,12 +126,12 @@ select (select count(*) from partition_logs) as logs, (select count(*) from log_
     (select count(*) from objects_seen where state = 'read') as objects_read,
     (select coalesce(sum(bytes), 0)::bigint from objects_seen) as bytes_read,
     (select count(*) from objects_seen where state = 'unreadable') as objects_unreadable,
-    (select count(*) from objects_seen, stored_ahead where state = 'missing' and ahead) as objects_gone,
+    (select count(*) from objects_seen anti join lost_objects using (object) where state = 'missing') as objects_gone,
     (select count(*) from log_batches where object is null) as batches_nowhere,
     (select count(*) from log_segments) as segments,
     (select count(*) from segments_seen where state = 'read' and not indexed) as segments_read,
     (select count(distinct segment) from segments_seen where state = 'unreadable') as segments_unreadable,
-    (select count(distinct segment) from segments_seen, stored_ahead where state = 'missing' and ahead)
+    (select count(distinct segment) from segments_seen anti join lost_objects using (object) where state = 'missing')
         as segments_gone,
     (select coalesce(sum(p.batches), 0)::bigint from segment_parts p join log_parts using (part) where segment >= 0)
         as segment_batches,
@@ -155,11 +155,12 @@ class AuditedLogs(NamedTuple):
 
 
 def audit_logs(
-    con: Any, engine: Engine, listed: ListedStore | None, known: Any | None, foreign: list[int]
+    con: Any, engine: Engine, listed: ListedStore | None, known: Any | None, foreign: list[int], missed: frozenset[str]
 ) -> AuditedLogs:
     """Look at everything that members tell of partition logs, and at the store if there is one.
 
-    Evidence goes into the tables of `reading` and of `segments.tables`; `conclude` makes findings of it.
+    missed: names of objects that were missing at an earlier look. Evidence goes into the tables of `reading` and of
+    `segments.tables`; `conclude` makes findings of it.
     """
     make_history(con, foreign)
     reading.make_reading(con)
@@ -174,6 +175,7 @@ def audit_logs(
     con.execute(f"insert into segment_days by name {DAYS_SQL}")
     place = store.place if store is not None and store.readable else None
     add(con, (named for named in _judge(con, engine, place) if named[0] in EVIDENCE))
+    reading.judge_missing(con, missed)
     ((new_bytes,),) = con.sql(NEW_BYTES_SQL).fetchall()
     covered = LogsCovered(store=None if store is None else str(store.place), **_facts(con))
     return AuditedLogs(covered, store, reading.remembered(con), new_bytes)

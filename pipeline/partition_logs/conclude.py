@@ -115,7 +115,7 @@ with of_objects as (
 ),
 wrong as (
     select row_id, format('{} is not in the store: {} batches of {} logs are lost', object, batches, logs) as detail
-    from of_objects, stored_ahead where nth = 1 and state = 'missing' and not ahead
+    from of_objects semi join lost_objects using (object) where nth = 1
     union all
     select row_id, format('the object has {} bytes, and was committed with {}', bytes, object_size)
     from of_objects where nth = 1 and state = 'read' and bytes <> object_size

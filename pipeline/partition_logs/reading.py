@@ -59,31 +59,37 @@ with named as (
 numbered as (
     select name.folder as folder, name.founding as founding, try_cast(name.broker_id as integer) as broker_id,
         try_cast(name.broker_epoch as bigint) as broker_epoch, max(try_cast(name.number as bigint)) as number
-    from named where name.founding in (select founding from coordinates) group by all
+    from named where name.founding in (select founding from coordinates union select founding from rolled) group by all
 ),
 committed as (
-    select founding, broker_id, broker_epoch, max(number) as number from coordinates group by all
+    select broker_id, broker_epoch, max(number) as number
+    from (select broker_id, broker_epoch, number from coordinates union all
+        select broker_id, broker_epoch, number from commits) group by all
 ),
-rolled as (
-    select broker_id, broker_epoch, max(number) as number from rolls
-    join (select broker_id, max(broker_epoch) as broker_epoch from rolls group by all)
-        using (broker_id, broker_epoch) group by all
+last_rolls as (
+    select broker_id, max({{'broker_epoch': broker_epoch, 'number': number}}) as last
+    from (select broker_id, broker_epoch, number from rolls union all
+        select broker_id, broker_epoch, number from rolled) group by all
 ),
 told as (
     select greatest((select max("offset") + 1 from records), (select max(next_offset) from snapshots)) as next_offset
 )
 select (select not bool_or(followed) from partition_logs) or exists (
-    from numbered n left join committed c using (founding, broker_id, broker_epoch), told
+    from numbered n left join committed c using (broker_id, broker_epoch), told
     where n.broker_epoch >= told.next_offset or n.folder = 'wal' and n.number > coalesce(c.number, -1) + {IN_FLIGHT}
 ) or exists (
-    from numbered n left join rolled r using (broker_id)
-    where n.folder = 'segments' and (r.number is null or n.broker_epoch > r.broker_epoch
-        or n.broker_epoch = r.broker_epoch and n.number > r.number)
+    from numbered n left join last_rolls r using (broker_id) where n.folder = 'segments'
+        and coalesce({{'broker_epoch': n.broker_epoch, 'number': n.number}} > r.last, true)
 ) as ahead
 """
 """Whether the store may have lost objects by right since the files were written: they end with a snapshot, or the store
 has objects of which they should tell. One segment is enough, for the objects of its batches are deleted then. A
 broker's epoch is an offset of the quorum's log."""
+MISSING_SQL: Final = """
+create temp table missing_objects as
+select object from (select object, state from objects_seen union all select object, state from segments_seen),
+    stored_ahead where state = 'missing' and not ahead
+"""
 FAULTS_SQL: Final = """
 create temp table object_faults as
 select row_id, coalesce(damage, nullif(concat_ws('; ',
@@ -129,15 +135,21 @@ def remembered(con: Any) -> Any:
     return con.sql(REMEMBERED_SQL).to_arrow_table().cast(KNOWN)
 
 
+def judge_missing(con: Any, missed: frozenset[str]) -> None:
+    """The tables `missing_objects`, which should be in the store, and `lost_objects`, those of them in `missed`.
+
+    missed: what was not there, and named, at an earlier look. Whatever is missing for the first time may have been
+    deleted by right while the others were read.
+    """
+    con.execute(MISSING_SQL)
+    con.register("missed", pa.table({"object": pa.array(sorted(missed), pa.string())}))
+    con.execute("create temp table lost_objects as from missing_objects semi join missed using (object)")
+    con.unregister("missed")
+
+
 def missing_objects(con: Any) -> frozenset[str]:
     """The names of objects that should be in the store, and were not."""
-    rows = con.sql(
-        """
-        select object from (select object, state from objects_seen union all select object, state from segments_seen),
-            stored_ahead where state = 'missing' and not ahead
-        """
-    ).fetchall()
-    return frozenset(name for (name,) in rows)
+    return frozenset(name for (name,) in con.sql("select object from missing_objects").fetchall())
 
 
 def _read(con: Any, engine: Engine, store: Location) -> Iterator[Named]:

@@ -91,7 +91,7 @@ with every as (
     select segment, case when indexed then 'segment_index' else 'segments' end, null, null, null, indexed,
         case when indexed then 'the index is not in the store: nobody can read the segment'
             else format('it is not in the store: {} offsets are lost', offsets) end
-    from segments_seen join log_segments using (segment), stored_ahead where state = 'missing' and not ahead
+    from segments_seen w join log_segments using (segment) semi join lost_objects l on l.object = w.object
     union all
     select segment, 'segments', null, null, null, false,
         format('{} segments have this object, number {} of broker {}, epoch {}', count(*) over same, number, broker_id,

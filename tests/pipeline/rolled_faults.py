@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from pidkeeper.broker_agent.data.segment_index import decode_index
 from pidkeeper.cli.audit import audit
 from pidkeeper.controller.state import requests
+from pidkeeper.pipeline.audit import look
+from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.formats.sparse_index import NO_TIME, SparseIndex, decode_sparse_index
 from pidkeeper.pipeline.ledger import RUNS
@@ -24,11 +26,23 @@ from pidkeeper.pipeline.verdict import read_verdict
 from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.segments import SegmentName, SegmentRecord, index_path
 from pidkeeper.snapshots.logs_image import LogsImage
-from tests.pipeline.log_faults import Fault, Spoil, assert_told, both, flip, one_more, told, write_fault
+from tests.pipeline.log_faults import (
+    Fault,
+    Spoil,
+    assert_told,
+    both,
+    flip,
+    found_in,
+    one_more,
+    options,
+    told,
+    write_fault,
+)
 from tests.support.log_state import FOUNDING, drop
+from tests.support.random_logs import RandomLogs, behind
 from tests.support.rolled_logs import APP, rolled_history, segments
 from tests.support.segment_builder import marker
-from tests.support.sound_logs import ORDERS, PAYMENTS, SoundLogs, data
+from tests.support.sound_logs import ORDERS, PAYMENTS, SoundLogs, data, write
 
 EXIT_CODES: Final = {"clean": 0, "violations": 5, "incomplete": 6}
 PREFIX: Final = 12
@@ -60,7 +74,7 @@ def of_index(log: int = ORDERS, nth: int = 0, **columns: Any) -> Spoil:
     return of_segment(edit, log, nth, index=True)
 
 
-def batches(content: bytes) -> list[bytes]:
+def batches(content: bytes | bytearray) -> list[bytes]:
     found, position = [], 0
     while position < len(content):
         end = position + PREFIX + int.from_bytes(content[position + 8 : position + PREFIX], "big")
@@ -369,3 +383,14 @@ def check_by_command(root: Path, fault: Fault) -> None:
     assert ran.exit_code == EXIT_CODES[fault.verdict], ran.output
     found = told(pq.read_table(next((out / RUNS).iterdir()) / "findings.parquet").to_pylist())
     assert_told(fault, read_verdict(locate(out)), found)
+
+
+def check_random(root: Path, seed: int) -> None:
+    """Whatever agents and clients do, and however far a member lags, nothing is wrong with it."""
+    made = RandomLogs(seed)
+    write(root, made, lambda sound, node: behind(sound, seed % 9) if node == 1 else sound)
+    outcome = look(LocalEngine(), options(root))
+    found = [one for one in found_in(outcome) if one[1] == "violation"]
+    assert (outcome.verdict.verdict, found) == ("clean", []), outcome.verdict.coverage.unseen
+    logs = outcome.verdict.coverage.logs
+    assert logs is not None and logs.segments_read == logs.segments > 0

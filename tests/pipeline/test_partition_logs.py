@@ -18,7 +18,7 @@ from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.log_faults import FAULTS, check_fault, found_in, objects, options, told, write_fault
-from tests.pipeline.rolled_faults import ROLLED
+from tests.pipeline.rolled_faults import ROLLED, check_random
 from tests.support.log_state import FOUNDING
 from tests.support.rolled_logs import BATCHES, ROLLED_OFFSETS
 
@@ -35,6 +35,8 @@ SAMPLE: Final = (
 )
 """Of `make audit-faults`, which has all."""
 ALL: Final = FAULTS | ROLLED
+SEEDS: Final = (3, 7)
+"""Of histories with aborts across segments that were merged; `make audit-faults` has more."""
 BY_COMMAND: Final = ("an object that is gone", "an object that nobody can read")
 EXIT_CODES: Final = {"clean": 0, "violations": 5, "incomplete": 6}
 COMMAND_SECONDS: Final = 120.0
@@ -50,6 +52,11 @@ def sound(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_fault_is_told(tmp_path: Path, name: str) -> None:
     check_fault(tmp_path, ALL[name])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_to_sound_logs_is_clean(tmp_path: Path, seed: int) -> None:
+    check_random(tmp_path, seed)
 
 
 @pytest.mark.parametrize("name", ["an object of another producer", "a batch left out of a segment"])

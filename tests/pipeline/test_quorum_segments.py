@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.pipeline.audit import AuditOptions, run_audit
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.formats.log_segment import SegmentReader
 from pidkeeper.pipeline.formats.record_batch import CONTROL, BatchHeader
 from pidkeeper.pipeline.paths import AuditPaths
-from tests.pipeline.quorum_segments import PRODUCERS, TOPICS, TRANSACTIONS, write_segments
-from tests.support.cluster import bring_back, ledger, running_cluster
+from pidkeeper.pipeline.verdict import read_verdict
+from tests.pipeline.quorum_segments import (
+    OWN_TOPICS,
+    PARTITIONS,
+    PRODUCERS,
+    TOPICS,
+    TRANSACTIONS,
+    write_logs,
+    write_segments,
+)
+from tests.support.cluster import bring_back, ledger, pidkeeper, running_cluster, wait_until
 from tests.support.http_calls import call
 from tests.support.kafka_broker import why_unavailable
 
@@ -54,3 +65,33 @@ def test_the_ids_in_the_segments_are_those_of_the_quorum(tmp_path: Path) -> None
     warned = {name: count.warnings for name, count in verdict.checks.items() if count.warnings}
     assert (verdict.verdict, warned, verdict.coverage.unseen) == ("clean", {}, [])
     assert verdict.batches >= len(written)
+
+
+def partitions(cluster: LocalCluster) -> list[dict[str, Any]]:
+    """Of the quorum's own topics, as they are described."""
+    found = []
+    for topic in OWN_TOPICS:
+        printed = pidkeeper("topics", "describe", topic, "--cluster", cluster.directory, "--output", "json")
+        assert printed.returncode == 0, printed.stderr
+        found += json.loads(printed.stdout)["partitions"]
+    return found
+
+
+def test_rolled_logs_of_real_clients_are_clean(tmp_path: Path) -> None:
+    """While agents roll, and when all is at rest: every offset was looked at, those in segments too."""
+    settings = {"log_roll_rows": 4, "log_roll_ms": 200, "snapshot_entries": 100}
+    with running_cluster(tmp_path / "cluster", agents=2, data=True, controller_options=settings) as cluster:
+        audit = ("audit", "run", "--cluster", cluster.directory, "--engine", "local", "--out")
+        write_logs(cluster.layout.agents[0].kafka)
+        busy = pidkeeper(*audit, tmp_path / "busy")
+        assert busy.returncode == 0, busy.stdout + busy.stderr
+        wait_until(lambda: all(one["batches"] == 0 for one in partitions(cluster)), "segments of all there is")
+        end = sum(one["end"] for one in partitions(cluster))
+    rested = pidkeeper(*audit, tmp_path / "out")
+    assert rested.returncode == 0, rested.stdout + rested.stderr
+    verdict = read_verdict(locate(tmp_path / "out"))
+    logs = verdict.coverage.logs
+    assert logs is not None
+    assert (verdict.verdict, logs.batches) == ("clean", 0)
+    assert logs.segments_read == logs.segments >= PARTITIONS
+    assert logs.offsets_read == logs.offsets_rolled == end > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.data.segment_building import SegmentBuilder
+from pidkeeper.broker_agent.data.segment_index import decode_index
 from pidkeeper.broker_agent.data.selecting import marker_batch
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import with_base_offset
 from pidkeeper.controller.state import requests
@@ -40,7 +41,10 @@ def roll(made: SoundLogs, log: int, end_offset: int, *, base_offset: int | None 
         for one in state.aborted_between(first, end_offset)
     }
     for older in (one for one in state.segments if one.base_offset >= first):
-        builder.add(made.objects[made.machine.logs.objects.path(older.key)])
+        older_path = made.machine.logs.objects.path(older.key)
+        builder.add(made.objects[older_path])
+        # The quorum knows no more of these.
+        aborted.update(decode_index(made.objects[index_path(older_path)]).aborted)
     for _, piece in sorted(_rows(made, state, end_offset)):
         builder.add(piece)
     built = builder.finish(aborted)

@@ -128,6 +128,7 @@ class LogsReplay:
         self._after = 1 << 63
 
     def _object(self, record: ObjectRecord, offset: int | None) -> None:
+        self._found["commits"].append((*self._place, *msgspec.structs.astuple(record.object)))
         if self._whole:
             for batch in record.batches:
                 self._join(batch, record.timestamp_ms)

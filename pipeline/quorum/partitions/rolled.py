@@ -52,22 +52,32 @@ def saved_segments(logs: LogsImage) -> list[Segment]:
         name = logs.segment_names.get(key)
         if place is None or name is None:
             raise ValueError(f"log {log} has a segment in object {key}, and the snapshot has no such segment")
-        founding = int(objects["founding"][place])
-        broker_id, epoch, number = (int(objects[of][place]) for of in ("broker_id", "broker_epoch", "number"))
+        of = {column: int(objects[column][place]) for column in ("founding", "broker_id", "broker_epoch", "number")}
+        founding = of.pop("founding")
         uuid = str(logs.foundings[founding]) if founding < len(logs.foundings) else None
-        span = base_offset, end_offset
-        of_object = uuid, broker_id, epoch, number, size, index_size, latest
-        found.append(Segment(log, name.topic, name.partition, *span, *of_object))
+        span = {"base_offset": base_offset, "end_offset": end_offset}
+        sizes = {"size": size, "index_size": index_size, "max_timestamp": latest}
+        found.append(Segment(log, name.topic, name.partition, founding=uuid, **span, **of, **sizes))
     return found
 
 
 def rolled_segment(record: SegmentRecord, founding: str | None) -> Segment:
     """That of a record. As in the state, the record's own time counts where no record of the segment has one."""
     name, latest = record.name, record.max_timestamp if record.max_timestamp >= 0 else record.timestamp_ms
-    one = record.object
-    span = name.base_offset, record.end_offset
-    of_object = founding, one.broker_id, one.broker_epoch, one.number, record.size, record.index_size
-    return Segment(record.log, name.topic, name.partition, *span, *of_object, min(latest, MAX_INT64))
+    return Segment(
+        record.log,
+        name.topic,
+        name.partition,
+        name.base_offset,
+        record.end_offset,
+        founding,
+        record.object.broker_id,
+        record.object.broker_epoch,
+        record.object.number,
+        record.size,
+        record.index_size,
+        min(latest, MAX_INT64),
+    )
 
 
 def tail_starts(logs: LogsImage, segments: Iterable[Segment]) -> dict[int, int]:

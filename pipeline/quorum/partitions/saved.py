@@ -51,8 +51,9 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     store_id = None if logs.store_id is None else str(logs.store_id)
     view = {"from_index": image.index, "to_index": image.index, "followed": False, "store_id": store_id}
     yield "views", _rows(VIEWS, copy, 1, **view)
-    if rolls := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in logs.rolls]:
-        yield "rolls", record_batch(ROLLS, rolls)
+    for name, lasts in (("rolls", logs.rolls), ("commits", logs.commits)):
+        if rows := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in lasts]:
+            yield name, record_batch(ROLLS, rows)
     yield from _places(logs, segments, image.index, copy)
     yield from _coordinates(logs, batches, objects, image.index, copy)
     if len(markers["log"]):

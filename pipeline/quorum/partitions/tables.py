@@ -54,6 +54,8 @@ MARKERS: Final = pa.schema(
 """The end of a transaction in a log: a snapshot keeps it, and the record of the transaction's end makes it."""
 ROLLS: Final = pa.schema([*_COPY, ("broker_id", _ID), ("broker_epoch", _LONG), ("number", _LONG)])
 """A segment that an agent committed; in a snapshot the last one of each broker."""
+COMMITS: Final = ROLLS
+"""The same of objects with batches, whether or not a log needs any of them."""
 VIEWS: Final = pa.schema(
     [
         ("member_id", _ID),
@@ -116,6 +118,7 @@ TABLES: Final[dict[str, Any]] = {
     "coordinates": COORDINATES,
     "markers": MARKERS,
     "rolls": ROLLS,
+    "commits": COMMITS,
     "views": VIEWS,
     "places": PLACES,
     "starts": STARTS,

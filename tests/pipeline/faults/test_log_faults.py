@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.log_faults import FAULTS, check_fault
-from tests.pipeline.rolled_faults import ROLLED, check_by_command
+from tests.pipeline.rolled_faults import ROLLED, check_by_command, check_random
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -18,3 +18,8 @@ def test_a_fault_is_told(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ROLLED)
 def test_a_fault_of_a_segment_is_told_by_the_command(tmp_path: Path, name: str) -> None:
     check_by_command(tmp_path, ROLLED[name])
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_whatever_happens_to_sound_logs_is_clean(tmp_path: Path, seed: int) -> None:
+    check_random(tmp_path, seed)

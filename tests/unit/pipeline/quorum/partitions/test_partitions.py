@@ -300,7 +300,7 @@ def test_a_segment_is_in_force_until_a_record_takes_it_out() -> None:
     """A record that no majority has may be the last one of a file: what it took out is in force without it."""
     replay = LogsReplay(None, 0, 0, whole=True)
     first, second = rolled(4), rolled(8)
-    entries = [
+    entries: list[list[Record]] = [
         [TopicRecord(FOUNDING, "a", 1, 0, -1, -1, NOW), written(0, 4), written(4, 4), written(8, 1)],
         [first],
         [second],
