@@ -29,29 +29,31 @@ from log_segments s join log_parts p using (segment) where object is not null or
 """
 SEAMS_SQL: Final = """
 create temp table seam_faults as
-with told as (
-    select c.*, s.log_number from crossings c join log_segments s using (segment)
-),
-neighbours as (
-    -- Only of indices that were compared with their segments: all others have no crossings, and a fault already.
-    select segment, lead(segment) over same as behind from log_segments s
+with told as (select c.*, s.log_number from crossings c join log_segments s using (segment)),
+compared as (
+    -- All others have no crossings, and a fault already.
+    select segment, log_number from log_segments
     semi join (select segment from segments_seen group by segment having bool_and(state = 'read')) using (segment)
     anti join segment_faults using (segment)
-    window same as (partition by log_number order by segment)
 ),
-pairs as (select n.* from neighbours n where behind = segment + 1),
+pairs as (
+    select c.segment, b.segment as behind from compared c
+    join compared b on b.segment = c.segment + 1 and b.log_number = c.log_number
+),
 across as (
-    select p.segment, p.behind, kind, producer_id, first_offset, marker_offset
-    from pairs p join told t on t.segment = p.segment and kind = 'leaves' or t.segment = p.behind and kind = 'enters'
+    select p.*, kind, producer_id, first_offset, marker_offset from pairs p
+    join told t on t.segment = p.segment where kind = 'leaves'
+    union all
+    select p.*, kind, producer_id, first_offset, marker_offset from pairs p
+    join told t on t.segment = p.behind where kind = 'enters'
 ),
 lonely as (
     select segment, behind, any_value(kind) as kind, producer_id, first_offset, marker_offset from across
     group by segment, behind, producer_id, first_offset, marker_offset having count(*) = 1
 ),
 lasts as (
-    select segment, s.log_number from log_segments s semi join neighbours using (segment)
-    qualify segment = max(s.segment) over (partition by s.log_number)
-        and segment = (select max(segment) from log_segments l where l.log_number = s.log_number)
+    from (select max(segment) as segment, log_number from log_segments group by log_number)
+    semi join compared using (segment)
 ),
 tail_markers as (from marker_versions where version = 1 and not rolled)
 select case kind when 'leaves' then segment else behind end as segment, producer_id,
@@ -61,8 +63,8 @@ from lonely
 union all
 select p.behind, b.producer_id, format('the transaction of producer {} aborted at offset {} began at {} by it, and has '
     'a batch in the segment before it', b.producer_id, b.marker_offset, b.first_offset)
-from pairs p join told b on b.segment = p.behind and b.kind = 'begins'
-join told o on o.segment = p.segment and o.kind = 'open' and o.producer_id = b.producer_id
+from pairs p join told b on b.segment = p.behind join told o on o.segment = p.segment and o.producer_id = b.producer_id
+where b.kind = 'begins' and o.kind = 'open'
 union all
 select t.segment, t.producer_id, format('by it a transaction of producer {} was aborted at offset {}, and no such '
     'marker is in the log''s tail', t.producer_id, t.marker_offset)
@@ -80,7 +82,7 @@ left join told t on t.segment = o.segment and t.kind = 'leaves' and t.producer_i
 where o.kind = 'open' and t.marker_offset is distinct from m.base_offset
 """
 """What the indices of neighbours, and the tail behind the last one, do not agree about."""
-FINDINGS_SQL: Final = """
+FINDINGS_SQL: Final = r"""
 create temp table segment_findings as
 with every as (
     select segment, "check", position, base_offset, producer_id, "check" = 'segment_index' as indexed, detail
@@ -101,9 +103,15 @@ with every as (
     union all
     select segment, 'segments', null, null, null, false, 'it is named after another partition, ' || topic || '-'
         || "partition" from log_segments where not named_well
+    union all
+    select segment, 'log_offsets', null, l.start, null, false,
+        format('no file has offsets {} to {}', l.start, base_offset - 1)
+    from log_segments s join partition_logs l on l.number = s.log_number
+    semi join (select min(segment) as segment from log_segments group by log_number) using (segment)
+    where base_offset > l.start
 )
 select e.* exclude (base_offset), coalesce(e.base_offset, s.base_offset) as base_offset, s.log_number,
-    case when indexed then replace(object, '.log', '.sparse') else object end as file, s.max_timestamp,
+    case when indexed then regexp_replace(object, '\.log$', '.sparse') else object end as file, s.max_timestamp,
     row_number() over (order by segment, "check" desc, position nulls first, e.detail) as rank
 from every e join log_segments s using (segment)
 """

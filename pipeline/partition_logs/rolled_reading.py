@@ -89,12 +89,13 @@ def _cut(rows: Any, buckets: int) -> Iterator[Keyed]:
 def _segments(store: Location, segments: list[RolledSegment], settings: ReadSettings) -> Iterator[Keyed]:
     held = HeldRows()
     parts: list[dict[str, Any]] = []
+    seen: list[tuple[Any, ...]] = []
     with ThreadPoolExecutor(READERS, "segments") as threads:
         # All of a task may wait here: it was made of so many bytes.
         for one, read in zip(segments, threads.map(lambda one: _read(store, one), segments), strict=True):
             (state, data), (index_state, index) = read
             number = one.named.segment
-            yield _evidence("segments_seen", [(number, False, *state), (number, True, *index_state)])
+            seen += [(number, False, *state), (number, True, *index_state)]
             chunk = _whole(one, data) if state[1] == READ else Chunk()
             if state[1] == READ:
                 reader = PartReader(one.part)
@@ -108,6 +109,7 @@ def _segments(store: Location, segments: list[RolledSegment], settings: ReadSett
             if held.count >= HELD_ROWS:
                 yield from held.cut(settings.buckets)
     yield from held.cut(settings.buckets)
+    yield _evidence("segments_seen", seen)
     if parts:
         yield DIRECT, "segment_parts", pa.RecordBatch.from_pylist(parts, schema=SEGMENT_PARTS)
         short = pa.RecordBatch.from_pylist(parts, schema=PARTS)

@@ -212,9 +212,8 @@ def begun_later(made: SoundLogs) -> None:
 def never_committed(made: SoundLogs) -> None:
     """A member has one roll more than the others: there may be no such segment, and all batches are where they were."""
     last = SEGMENT_OF[ORDERS, 1](made)
-    name = SegmentName("orders", 0, 13)
-    number = replace(last.object, number=last.object.number + 5)
-    made.entries.append([replace(last, object=number, name=name, end_offset=16, replaces=3)])
+    number = replace(last.object, number=last.object.number + 9)
+    made.entries.append([replace(last, object=number, end_offset=16, replaces=4)])
     made.uncommitted = 1
 
 
@@ -233,7 +232,7 @@ def without_older_segments(root: Path) -> None:
 def rolled_since(root: Path) -> None:
     """The store has a segment of which no file tells: it took the place of one that is named."""
     segment_folder = root / "store" / "segments" / str(FOUNDING) / "1" / "3"
-    later = segment_folder / f"{6:020}" / "orders-0"
+    later = segment_folder / f"{8:020}" / "orders-0"
     later.mkdir(parents=True)
     (later / f"{0:020}.log").write_bytes(b"x")
     for path in (segment_folder / f"{0:020}" / "orders-0").iterdir():
@@ -266,7 +265,7 @@ _CLEAN: Final = {
     "a roll that was never committed": _fault(None, "", never_committed, of_all=False, verdict="clean"),
     "a member that lags": _fault(None, "", lagging, files=without_older_segments, of_all=False, verdict="clean"),
     "sequences that go on from a segment": _fault(
-        None, "", one_more(ORDERS + 1, 9, data((0, 0), 5, 1), 1, (0, 0), 5), verdict="clean"
+        None, "", one_more(ORDERS + 1, 12, data((0, 0), 5, 1), 1, (0, 0), 5), verdict="clean"
     ),
 }
 _UNSEEN: Final = {
@@ -317,16 +316,19 @@ _OF_SEGMENTS: Final = {
         files=newest_snapshot_alone,
     ),
     "a sequence left out behind a segment": _fault(
-        "out_of_sequence", "2 sequences before it", one_more(ORDERS + 1, 9, data((0, 0), 7, 1), 1, (0, 0), 7)
+        "out_of_sequence", "2 sequences before it", one_more(ORDERS + 1, 12, data((0, 0), 7, 1), 1, (0, 0), 7)
     ),
     "a batch of a segment once more": _fault(
-        "duplicate", "were written before", one_more(ORDERS + 1, 9, data((0, 0), 1, 4), 4, (0, 0), 1)
+        "duplicate", "were written before", one_more(ORDERS + 1, 12, data((0, 0), 1, 4), 4, (0, 0), 1)
     ),
 }
 _OF_OTHERS: Final = {
+    "offsets before the first segment": _fault(
+        "log_offsets", "no file has offsets 0 to 1", renamed(ORDERS, 0, name=SegmentName("orders", 0, 2))
+    ),
     "offsets between segments": _fault("log_offsets", "no file has offsets 4 to 4", of_record(ORDERS, 0, end_offset=4)),
     "a segment that is behind its log's end": _fault(
-        "log_offsets", "the log ended at 9", of_record(ORDERS + 1, 1, end_offset=11)
+        "log_offsets", "the log ended at 12", of_record(ORDERS + 1, 3, end_offset=14)
     ),
     "another segment of one": _fault(
         "replicas_disagree", "says that the log has a segment", in_the_images(another_size), of_all=False
@@ -363,6 +365,19 @@ _OF_INDICES: Final = {
     ),
     "an abort at another offset of the tail": _fault(
         "segment_index", "no such marker is in the log's tail", of_index(ORDERS, 1, marker_offsets=[15])
+    ),
+    "an abort in the tail that is left out": _fault(
+        "segment_index",
+        "lacks the transaction of producer 20 aborted at offset 14, in the log's tail",
+        of_index(ORDERS, 1, producer_ids=[], first_offsets=[], marker_offsets=[]),
+        of_record(ORDERS, 1, index_size=28),
+    ),
+    "an abort of whose beginning nobody knows": _fault(
+        "segment_index",
+        "began at 10 by it, and has a batch in the segment before it",
+        of_index(ORDERS + 1, 2, producer_ids=[], first_offsets=[], marker_offsets=[]),
+        of_record(ORDERS + 1, 2, index_size=26),
+        of_index(ORDERS + 1, 3, first_offsets=[10]),
     ),
     "an abort that neighbours see otherwise": _fault(
         "segment_index", "is not in the index of the segment before it", of_index(ORDERS + 1, 1, first_offsets=[4])

@@ -18,9 +18,9 @@ from tests.support.sound_logs import IDS, ORDERS, PAYMENTS, SoundLogs, data, his
 
 APP: Final = (2 * IDS, 0)
 """The transactional producer of `history`."""
-ROLLED_OFFSETS: Final = 13 + 7 + 6
+ROLLED_OFFSETS: Final = 13 + 10 + 6
 """Of all logs, from where each begins."""
-BATCHES: Final = 7 + 4 + 4
+BATCHES: Final = 7 + 7 + 4
 """In segments, control batches included."""
 
 
@@ -78,7 +78,8 @@ def rolled_history() -> SoundLogs:
     """`history`, more of it, and rolls; a third snapshot is between two of these.
 
     `orders-0` has segments from 0 and 5 to 13, and a tail whose marker aborts what began in the second one; `orders-1`,
-    from 0 and 8 to 9, with a marker alone in the second one, and begins at 2 now; `payments-0`, from 0 to 6, of which
+    from 0, 8, 9 and 10 to 12, with a marker alone in the second one and a transaction across the last two, and begins
+    at 2 now; `payments-0`, from 0 to 6, of which
     a part was in a segment before. Objects that no log needs are gone but for that segment.
     """
     made = history()
@@ -87,12 +88,17 @@ def rolled_history() -> SoundLogs:
     made.commit(2, (ORDERS, data((0, 0), 8, 1)))
     made.ask(end("app", APP, committed=False))
     made.commit(2, (ORDERS, data((0, 0), 9, 1)))
+    made.ask(join("app", APP, "orders", 1))
+    made.commit(1, (ORDERS + 1, data(APP, 3, 1, True)))
+    made.commit(1, (ORDERS + 1, data(APP, 4, 1, True)))
+    made.ask(end("app", APP, committed=False))
     roll(made, ORDERS, 5)
     roll(made, ORDERS + 1, 8)
     roll(made, PAYMENTS, 4)
     made.snapshot()
     roll(made, ORDERS, 13)
-    roll(made, ORDERS + 1, 9)
+    for reach in (9, 10, 12):
+        roll(made, ORDERS + 1, reach)
     roll(made, PAYMENTS, 6, base_offset=0)
     made.ask(requests.DeleteRecords((1, made.epochs[1]), ((ORDERS + 1, 2),)))
     made.commit(2, (ORDERS, data((0, 0), 10, 1)))

@@ -211,7 +211,7 @@ def test_what_cannot_be_followed_is_not_believed() -> None:
     for index, records in enumerate(history.entries[50:], 51):
         replay.take(records, index, None, 0, index)
     found = collect(replay.views(), {})
-    assert set(found) <= {"coordinates", "markers"}
+    assert set(found) <= {"commits", "coordinates", "markers"}
     assert found["coordinates"]
 
 
@@ -305,12 +305,13 @@ def test_a_segment_is_in_force_until_a_record_takes_it_out() -> None:
         [first],
         [second],
         [LogStartsRecord(((0, 8),), NOW)],
+        [LogStartsRecord(((0, 9),), NOW)],
     ]
     for index, records in enumerate(entries, 1):
         replay.take(records, index, 0, 0, 0)
     found = collect(replay.views(), {})
     assert [(row["end_offset"], row["index"], row["until_index"]) for row in found["rolled"]] == [(4, 2, 3), (8, 3, 4)]
-    assert [(row["index"], row["start"]) for row in found["starts"]] == [(4, 8)]
+    assert [(row["index"], row["start"]) for row in found["starts"]] == [(4, 8), (5, 9)]
 
 
 def test_a_segment_behind_the_end_of_its_log_is_none() -> None:
