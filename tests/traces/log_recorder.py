@@ -119,7 +119,7 @@ class LogRecorder:
                 self.brokers.add(record.broker_id)
                 self._add("Registered", {"broker": record.broker_id, "epoch": record.broker_epoch})
             case TopicRecord():
-                self.topics |= {number: (record.name, partition) for partition, number in enumerate(record.logs)}
+                self._create(record)
             case ObjectRecord():
                 self._commit(record)
             case SegmentRecord():
@@ -128,6 +128,13 @@ class LogRecorder:
                 self._let_go(record)
             case AddPartitionsRecord() | TransactionRecord() | ForgetTransactionRecord():
                 self._transact(record)
+
+    def _create(self, record: TopicRecord) -> None:
+        """Transactions may have its partitions already: a name joins, whether or not it is one of a topic."""
+        for partition, log in enumerate(record.logs):
+            self.topics[log] = place = record.name, partition
+            for state in self._states.values():
+                self._tell(log, state.pair, ongoing=state.status == ONGOING and place in state.partitions)
 
     def _let_go(self, record: LogStartsRecord | ObjectsDeletedRecord | ProducersExpiredRecord) -> None:
         if isinstance(record, LogStartsRecord):
@@ -169,7 +176,8 @@ class LogRecorder:
     def _roll(self, record: SegmentRecord) -> None:
         name = _name(record.object, "segment")
         self._keys.append(name)
-        span = {"base": record.name.base_offset, "end": record.end_offset, "replaces": max(record.replaces, 1)}
+        # Of one that did not fit the record does not tell how many parts it was for: as many as no log has.
+        span = {"base": record.name.base_offset, "end": record.end_offset, "replaces": record.replaces or -1}
         for log in self.topics:
             told = {"o": _object(name, log, **span)}
             if log == record.log:

@@ -20,12 +20,15 @@ from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.founding import FoundingRecord, Succession
+from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.protocol.segment_messages import CheckObjectsRequest
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
 
 FOUNDING_ID = uuid.UUID(int=5)
@@ -504,6 +507,26 @@ async def test_a_log_of_another_founding_than_the_directory_stops_the_member(mak
     member.machine.foundings = Foundings(FoundingRecord(uuid.UUID(int=9), 10, False, 0))
     with pytest.raises(AssertionError, match="F1: the log is of founding 00000000-0000-0000-0000-000000000009"):
         member.gate.tick()
+
+
+async def test_a_member_that_hears_names_nothing_for_deletion(make: Make) -> None:
+    """As if its directory had been restored: the log has the founding before, whose objects are released."""
+    cluster = make(voters=1)
+    await cluster.start()
+    await cluster.settled()
+    member = cluster.members[1]
+    await eventually(lambda: member.machine.foundings.founding_id is not None)
+    before = member.machine.foundings.founding_id
+    assert before is not None
+    member.machine.logs.collect((before,))
+    interface, asked = MemberInterface(member), CheckObjectsRequest(before, False, (ObjectId(1, 0, 0),))
+    assert not interface.find_garbage(1).held
+    assert not interface.check_objects(asked).held
+    restored = Identity(CLUSTER_ID, 1, "d", founding_id=FOUNDING_ID, succession=Succession(before, 10))
+    member.leadership.founding._own = lambda: restored
+    member.leadership.founding._foundings = lambda: {1: restored}
+    assert interface.find_garbage(1).held
+    assert interface.check_objects(asked).held
 
 
 @pytest.mark.parametrize("votes", [False, True])
