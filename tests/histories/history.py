@@ -54,7 +54,9 @@ after a second, read, put and committed, what it takes the place of is collected
 
 YEAR: Final = 365 * 24 * 3_600 * SECOND
 WRONG: Final = (10, 120)
-"""Milliseconds for which a clock is wrong, less than between two looks at retention or at silent producers."""
+RIGHT: Final = (500, 2_000)
+"""Milliseconds for which a clock is wrong, less than between two looks at retention or at silent producers, and between
+two such times."""
 
 CALL_SECONDS: Final = 0.8
 """Of an agent's call to the quorum; the product's is 3 s, and Produce waits for half a minute at most."""
@@ -105,6 +107,7 @@ class LogHistory(Cluster):
         self.administrator = Administrator(self)
         self.restoring = Restoring(self)
         self._before: Counter[str] = Counter()
+        self._ahead = 1
         for agent in self.agents:
             self._equip(agent)
 
@@ -161,16 +164,16 @@ class LogHistory(Cluster):
             self._succeed(agent)
 
     def _jump_clock(self) -> None:
-        """A wall clock is wrong for a moment."""
+        """A wall clock is wrong for a moment: ahead once, for of two such moments each could have its look; then behind."""
         if self.healed:
             return
         rng = self._faults
-        self.world.at(int(self.plan.clocks * (0.3 + 1.4 * rng.random())), self._jump_clock)
+        self.world.at(rng.randrange(*RIGHT) * MILLISECOND, self._jump_clock)
         member = rng.choice(list(self.members.values()))
-        if member.clock_offset == 0:
-            member.clock_offset = rng.choice((-1, 1)) * rng.choice((SECOND, 60 * SECOND, YEAR))
-            self.world.fault("clock_jumped_and_came_back")
-            self.world.at(rng.randrange(*WRONG) * MILLISECOND, self._right_clock, member)
+        member.clock_offset = self._ahead * rng.choice((SECOND, 60 * SECOND, YEAR))
+        self._ahead = -1
+        self.world.fault("clock_jumped_and_came_back")
+        self.world.at(rng.randrange(*WRONG) * MILLISECOND, self._right_clock, member)
 
     @staticmethod
     def _right_clock(member: Member) -> None:
@@ -208,7 +211,7 @@ class LogHistory(Cluster):
         if self.plan.agents:
             world.at(int(self.plan.agents * self._faults.random()) + SECOND, self._disturb)
         if self.plan.clocks:
-            world.at(2 * SECOND, self._jump_clock)
+            world.at(self._faults.randrange(1_000, 3_000) * MILLISECOND, self._jump_clock)
         world.run(self.swarm.safety_time)
         world.run(world.now + SOUND, lambda: not self.restoring.busy)
         self._end_faults()
