@@ -16,27 +16,20 @@ import gc
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Final
-from unittest.mock import patch
 
 import msgspec
 
-from pidkeeper.broker_agent.data import collecting, gathering, rolling, writing
-from pidkeeper.controller.node import log_duties, storage_worker
 from tests.histories.administrator import Administrator
+from tests.histories.hurry import in_a_hurry
 from tests.histories.plan import Plan, draw, draw_plan
 from tests.histories.points import BACK, Points
 from tests.histories.restoring import Restoring
 from tests.histories.seeking import Seeker
-from tests.simulation import agent as simulated_agent
-from tests.simulation import appending, client_link, data_agent, object_store
 from tests.simulation.agent import Agent
 from tests.simulation.cluster import Cluster
-from tests.simulation.data_agent import Complaints
 from tests.simulation.data_plane import DataLoad, DataPlane
-from tests.simulation.full_disks import Lines
 from tests.simulation.log_invariants import LogMonitor
 from tests.simulation.log_starts import kept_too_long
 from tests.simulation.loop import enter
@@ -164,7 +157,7 @@ class LogHistory(Cluster):
             self._succeed(agent)
 
     def _jump_clock(self) -> None:
-        """A wall clock is wrong for a moment: ahead once, for of two such moments each could have its look; then behind."""
+        """A wall clock is wrong for a moment: ahead once, for two looks could find it so twice, and then behind."""
         if self.healed:
             return
         rng = self._faults
@@ -323,35 +316,6 @@ def _counted(monitor: LogMonitor) -> Counter[str]:
             "transactions ended": monitor.model.ended,
         }
     )
-
-
-@contextmanager
-def in_a_hurry(plan: Plan) -> Iterator[None]:
-    """What takes minutes in the product, and seconds in the simulation, takes fractions of one."""
-    with ExitStack() as stack:
-        for module, name, value in (
-            (collecting, "COLLECT_SECONDS", 0.3),
-            (collecting, "SWEEP_SECONDS", 1.0),
-            (collecting, "RETRY_MAX_SECONDS", 1.0),
-            (rolling, "ROLL_SECONDS", 0.15),
-            (rolling, "IDLE_SECONDS", 0.3),
-            (rolling, "PATIENCE_SECONDS", 0.02 if plan.rolls_eagerly else 1.0),
-            (rolling, "OVERTAKEN_SECONDS", 0.2),
-            (rolling, "REFUSED_SECONDS", 0.5),
-            (rolling, "AWAY_SECONDS", 0.5),
-            (log_duties, "FORGET_MS", 200),
-            (data_agent, "SWEEP_SECONDS", 0.7),
-            (simulated_agent, "HEARTBEAT_SECONDS", 0.4),
-            (appending, "TIMEOUTS_MS", (1_000, 3_500)),
-            (object_store, "LATE", (1.0, 3.3)),
-            (object_store, "PAUSE", (0.2, 1.5)),
-            (client_link, "LATE", (1.3, 3.2)),
-            (storage_worker, "logger", Lines()),
-            (gathering, "_log", Complaints()),
-            (writing, "_log", Complaints()),
-        ):
-            stack.enter_context(patch.object(module, name, value))
-        yield
 
 
 def run_history(seed: int, *, trace: Callable[[str], object] | None = None) -> Outcome:
