@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pidkeeper.pipeline.engine.blobs import from_blob
-from pidkeeper.pipeline.formats.record_batch import MARKERS, Chunk
+from pidkeeper.pipeline.formats.record_batch import MARKERS, Chunk, Problem
 from pidkeeper.pipeline.segments.read import Batches
 
 SEGMENTS: Final = "segments"
@@ -72,8 +72,10 @@ class Columns(NamedTuple):
         return self.batches.last_offset - self.batches.base_offset + 1
 
 
-def columns_of(chunk: Chunk) -> Columns:
-    """Those of all batches of a segment, of which there is one at least."""
+def columns_of(chunk: Chunk) -> Columns | None:
+    """Those of all batches of a segment, None where there is none."""
+    if not len(chunk):
+        return None
     batches = Batches(chunk)
     commits = np.full(len(chunk), -1, np.int8)
     for marker in chunk.markers:
@@ -81,20 +83,19 @@ def columns_of(chunk: Chunk) -> Columns:
     return Columns(batches, commits)
 
 
-def find_faults(named: Named, size: int, chunk: Chunk) -> Iterator[Fault]:
-    """Of a segment of `size` bytes with these batches and problems."""
+def find_faults(named: Named, size: int, problems: Sequence[Problem], columns: Columns | None) -> Iterator[Fault]:
+    """Of a segment of `size` bytes with these problems and batches."""
     if size != named.size:
         detail = f"the object has {size} bytes, and was committed with {named.size}"
         yield Fault(SEGMENTS, 0, named.base_offset, None, detail)
-    for problem in chunk.problems:
+    for problem in problems:
         if problem.kind != ORDER:
             yield Fault(SEGMENTS, problem.position, named.base_offset, None, f"{problem.kind}: {problem.detail}")
-    if not len(chunk):
+    if columns is None:
         return
-    columns = columns_of(chunk)
-    yield from _uncovered(named, columns, [one.position for one in chunk.problems if one.kind != ORDER])
+    yield from _uncovered(named, columns, [one.position for one in problems if one.kind != ORDER])
     yield from _counts(columns)
-    yield from _latest(named, columns, whole=not chunk.problems)
+    yield from _latest(named, columns, whole=not problems)
     if named.known:
         yield from _unlike(from_blob(named.known), columns)
 

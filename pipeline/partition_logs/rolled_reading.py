@@ -18,10 +18,10 @@ from pidkeeper.pipeline.engine.blobs import from_blob, record_batch
 from pidkeeper.pipeline.engine.engine import DIRECT, Keyed
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.log_segment import SegmentReader
-from pidkeeper.pipeline.formats.record_batch import Chunk
+from pidkeeper.pipeline.formats.record_batch import Chunk, Problem
 from pidkeeper.pipeline.formats.sparse_index import MAX_INDEX_BYTES
 from pidkeeper.pipeline.partition_logs.objects import OBJECT_COST, OBJECTS, READ, READERS, read_object
-from pidkeeper.pipeline.partition_logs.rolled_batches import SEGMENTS, Named, columns_of, find_faults
+from pidkeeper.pipeline.partition_logs.rolled_batches import SEGMENTS, Columns, Fault, Named, columns_of, find_faults
 from pidkeeper.pipeline.partition_logs.rolled_index import CROSSINGS, look_at_index
 from pidkeeper.pipeline.segments.plan import SegmentPart
 from pidkeeper.pipeline.segments.read import HELD_ROWS, HeldRows, PartReader, ReadSettings, buckets_of
@@ -90,26 +90,29 @@ def _segments(store: Location, segments: list[RolledSegment], settings: ReadSett
     held = HeldRows()
     parts: list[dict[str, Any]] = []
     seen: list[tuple[Any, ...]] = []
+    crossings: list[tuple[Any, ...]] = []
     with ThreadPoolExecutor(READERS, "segments") as threads:
         # All of a task may wait here: it was made of so many bytes.
         for one, read in zip(segments, threads.map(lambda one: _read(store, one), segments), strict=True):
             (state, data), (index_state, index) = read
             number = one.named.segment
             seen += [(number, False, *state), (number, True, *index_state)]
-            chunk = _whole(one, data) if state[1] == READ else Chunk()
             if state[1] == READ:
-                reader = PartReader(one.part)
-                held.add(reader.take(chunk))
+                chunk, reader = _whole(one, data), PartReader(one.part)
+                columns = columns_of(chunk)
+                held.add(reader.take(chunk, None if columns is None else columns.batches))
                 # These are no files of brokers, of which audits say what is new and what is wrong.
                 parts.append(reader.figures() | {"anew": False, "problems": 0})
                 yield from (found for found in reader.evidence() if found[1] == "segment_days")
-                yield from _wrong(
-                    one.named, state[2], chunk, (index_state[2], index) if index_state[1] == READ else None
-                )
+                known_index = (index_state[2], index) if index_state[1] == READ else None
+                faults, across = _wrong(one.named, state[2], chunk.problems, columns, known_index)
+                crossings += across
+                yield from _told(number, faults)
             if held.count >= HELD_ROWS:
                 yield from held.cut(settings.buckets)
     yield from held.cut(settings.buckets)
-    yield _evidence("segments_seen", seen)
+    yield from _evidence("segments_seen", seen)
+    yield from _evidence("crossings", crossings)
     if parts:
         yield DIRECT, "segment_parts", pa.RecordBatch.from_pylist(parts, schema=SEGMENT_PARTS)
         short = pa.RecordBatch.from_pylist(parts, schema=PARTS)
@@ -134,20 +137,24 @@ def _whole(one: RolledSegment, data: bytes) -> Chunk:
     return whole
 
 
-def _wrong(named: Named, size: int, chunk: Chunk, index: tuple[int, bytes] | None) -> Iterator[Keyed]:
-    """What is wrong with a segment of `size` bytes, and its index, by size and content."""
-    found = list(find_faults(named, size, chunk))
-    if index is not None:
-        sound = len(chunk) > 0 and not found
-        of_index, crossings = look_at_index(named, *index, columns_of(chunk) if sound else None)
-        found += of_index
-        if crossings:
-            yield _evidence("crossings", crossings)
+def _wrong(
+    named: Named, size: int, problems: list[Problem], columns: Columns | None, index: tuple[int, bytes] | None
+) -> tuple[list[Fault], list[tuple[Any, ...]]]:
+    """Of a segment of `size` bytes and its index, by size and content: faults, and rows of CROSSINGS."""
+    found = list(find_faults(named, size, problems, columns))
+    if index is None:
+        return found, []
+    of_index, crossings = look_at_index(named, *index, None if found else columns)
+    return found + of_index, crossings
+
+
+def _told(number: int, found: list[Fault]) -> Iterator[Keyed]:
     if found:
-        yield _evidence("segment_faults", [(named.segment, *fault) for fault in found[:MAX_FAULTS]])
+        yield from _evidence("segment_faults", [(number, *fault) for fault in found[:MAX_FAULTS]])
     if len(found) > MAX_FAULTS:
         yield DIRECT, "left_out", record_batch(LEFT_OUT, [(SEGMENTS, "violation", len(found) - MAX_FAULTS)])
 
 
-def _evidence(name: str, rows: list[tuple[Any, ...]]) -> Keyed:
-    return DIRECT, name, record_batch(TABLES[name], rows)
+def _evidence(name: str, rows: list[tuple[Any, ...]]) -> Iterator[Keyed]:
+    if rows:
+        yield DIRECT, name, record_batch(TABLES[name], rows)

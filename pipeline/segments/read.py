@@ -183,11 +183,11 @@ class PartReader:
         self._offset_holes: list[Columns] = []
         self._days: list[Columns] = []
 
-    def take(self, chunk: Chunk) -> Columns:
-        """The rows of producers in a chunk, by the names of BATCHES."""
+    def take(self, chunk: Chunk, batches: Batches | None = None) -> Columns:
+        """The rows of producers in a chunk, by the names of BATCHES. batches: of the chunk, where they are known."""
         self._list(chunk.problems)
         holes, old = _positions(chunk, HOLES), _positions(chunk, {OLD})
-        rows = self._rows(Batches(chunk), holes, old) if len(chunk) else {}
+        rows = self._rows(batches or Batches(chunk), holes, old) if len(chunk) else {}
         self._sums["holes"] += len(holes)
         self._sums["old"] += len(old)
         return rows or _NO_ROWS

@@ -10,7 +10,7 @@ import pytest
 
 from pidkeeper.pipeline.engine.blobs import to_blob
 from pidkeeper.pipeline.formats.log_segment import SegmentReader
-from pidkeeper.pipeline.partition_logs.rolled_batches import KNOWN, Named, find_faults
+from pidkeeper.pipeline.partition_logs.rolled_batches import KNOWN, Named, columns_of, find_faults
 from tests.support.segment_builder import START_MS, batch, marker
 
 PAIR = (20, 0)
@@ -33,7 +33,7 @@ def faults(*pieces: bytes, told: Any = (), latest: int = START_MS) -> list[str]:
     known = to_blob(pa.RecordBatch.from_pylist(list(told), schema=KNOWN)) if told else b""
     named = Named(0, 5, 12, len(content), 0, latest, known)
     (chunk,) = SegmentReader(io.BytesIO(content), len(content), base_offset=5).chunks()
-    return [fault.detail for fault in find_faults(named, len(content), chunk)]
+    return [fault.detail for fault in find_faults(named, len(content), chunk.problems, columns_of(chunk))]
 
 
 def test_a_sound_segment_has_no_fault() -> None:
