@@ -68,8 +68,8 @@ class Plan(msgspec.Struct, frozen=True):
 def draw_plan(rng: random.Random) -> Plan:
     """Of one history."""
     chosen = rng.sample(POINTS, rng.choice((0, 1, 2, 3)))
-    backup = rng.randrange(2_000, 5_000) * MILLISECOND
-    lost = backup + rng.randrange(500, 3_000) * MILLISECOND
+    backup = rng.randrange(2_000, 4_000) * MILLISECOND
+    lost = backup + rng.randrange(500, 2_000) * MILLISECOND
     return Plan(
         agents=rng.choice((0, 1, 2, 4)) * SECOND,
         kills={point: rng.choice((0.03, 0.1)) if point in {"put", "commit"} else 0.3 for point in chosen},

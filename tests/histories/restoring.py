@@ -79,7 +79,7 @@ class Restoring:
     def _lose(self) -> None:
         """Everything stops; what is under way on its way to the store arrives."""
         history = self._history
-        if self._copy is None or history.founder.recorded is None:
+        if self._copy is None or history.founder.recorded is None or history.healed:
             return
         self._world.fault("quorum_lost")
         self.busy = True
