@@ -109,7 +109,7 @@ def machine_of(world: World) -> StateMachine:
 
 def image_of(machine: StateMachine) -> bytes:
     """The snapshot of the replicated state."""
-    return msgspec.msgpack.encode(machine.image(0, 0))
+    return msgspec.msgpack.encode(machine.image(0, 0), enc_hook=list)
 
 
 def beginning(scope: LogScope) -> World:

@@ -255,7 +255,11 @@ class LogHistory(Cluster):
         processes = [self.members[voter].process for voter in self.voters]
         if not self.sound():
             return False
-        images = {msgspec.json.encode(process.machine.image(0, 0)) for process in processes if process is not None}
+        images = {
+            msgspec.json.encode(process.machine.image(0, 0), enc_hook=list)
+            for process in processes
+            if process is not None
+        }
         return len(images) == 1
 
     def _run_until(self, holds: Callable[[], bool], limit: int, what: str | Callable[[], str]) -> None:

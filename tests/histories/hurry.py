@@ -11,7 +11,7 @@ from pidkeeper.controller.node import log_duties, storage_worker
 from tests.histories.plan import Plan
 from tests.simulation import agent as simulated_agent
 from tests.simulation import appending, client_link, data_agent, object_store
-from tests.simulation.data_agent import Complaints
+from tests.simulation.data_agent import Complaints, Surprises
 from tests.simulation.full_disks import Lines
 
 
@@ -21,7 +21,6 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in (
             (collecting, "COLLECT_SECONDS", 0.3),
-            (collecting, "SWEEP_SECONDS", 1.0),
             (collecting, "RETRY_MAX_SECONDS", 1.0),
             (rolling, "ROLL_SECONDS", 0.15),
             (rolling, "IDLE_SECONDS", 0.3),
@@ -31,6 +30,7 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (rolling, "AWAY_SECONDS", 0.5),
             (log_duties, "FORGET_MS", 200),
             (data_agent, "SWEEP_SECONDS", 0.7),
+            (data_agent, "SWEEP_INTERVAL_MS", 1_000),
             (simulated_agent, "HEARTBEAT_SECONDS", 0.4),
             (appending, "TIMEOUTS_MS", (1_000, 3_500)),
             (object_store, "LATE", (1.0, 3.3)),
@@ -39,6 +39,8 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (storage_worker, "logger", Lines()),
             (gathering, "_log", Complaints()),
             (writing, "_log", Complaints()),
+            (rolling, "_log", Surprises()),
+            (collecting, "_log", Surprises()),
         ):
             stack.enter_context(patch.object(module, name, value))
         yield

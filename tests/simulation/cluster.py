@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from pidkeeper.broker_agent.data import gathering, writing
+from pidkeeper.broker_agent.data import collecting, gathering, rolling, writing
 from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
@@ -23,7 +23,7 @@ from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import ATTEMPT, Client
-from tests.simulation.data_agent import Complaints
+from tests.simulation.data_agent import Complaints, Surprises
 from tests.simulation.data_plane import DataLoad, DataPlane
 from tests.simulation.drawn import Drawn, draw
 from tests.simulation.evidence import Witnesses
@@ -473,6 +473,8 @@ def run_to_end(cluster: Cluster) -> Result:
             patch.object(storage_worker, "logger", Lines()),
             patch.object(gathering, "_log", Complaints()),
             patch.object(writing, "_log", Complaints()),
+            patch.object(rolling, "_log", Surprises()),
+            patch.object(collecting, "_log", Surprises()),
             bounds(cluster.crowding),
         ):
             return cluster.run()

@@ -39,7 +39,9 @@ LARGEST: Final = 4096
 """Bytes of a batch. Those of the simulation have some hundred."""
 
 SWEEP_SECONDS: Final = 10.0
-"""Before the first sweep; the next ones are an hour later, and few seeds last as long."""
+"""Before the first sweep."""
+SWEEP_INTERVAL_MS: Final = 3_600_000
+"""Between two: few seeds last as long."""
 
 Produced = Callable[[int, int], None]
 """Kafka's code, and the base offset beside 0."""
@@ -63,6 +65,16 @@ class Complaints:
     exception = error
 
 
+class Surprises(Complaints):
+    """Of those who clean up: they may complain of what they find, and go on after what nobody foresaw."""
+
+    def error(self, text: str, *args: object) -> None:
+        """Of a log with damage, for one."""
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """Of a store that is away, for one."""
+
+
 class AgentData:
     """What clients of the data plane ask of one process. What it is asked ends with it, without an answer."""
 
@@ -75,6 +87,7 @@ class AgentData:
             max_object_bytes=rng.choice((LARGEST, 1 << 20)),
             max_message_bytes=LARGEST,
             recent_bytes=rng.choice((0, 2_000, 1 << 20)),
+            sweep_interval_ms=SWEEP_INTERVAL_MS,
         )
         port = self.port = StorePort(store, loop)
         self.room = DataRoom(settings, port, agent.client, agent.session, agent.directory, rng)
