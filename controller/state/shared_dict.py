@@ -34,7 +34,7 @@ class Captured(Mapping[Key, Value]):
 class SharedDict(Generic[Key, Value]):
     """In the order in which keys came, as a dict.
 
-    A copy of 200,000 entries, and its end, would hold the event loop for 10 ms. So `capture` gives the dict itself away
+    A copy of 200,000 entries, and its end, would hold the event loop for 10 ms. So `share` gives the dict itself away
     to be read, and as long as somebody has that, what changes is kept beside: `_later` has keys that came since, in
     their order, `_replaced` new values of keys that stay where they are, `_gone` keys that went.
     """
@@ -48,7 +48,7 @@ class SharedDict(Generic[Key, Value]):
         self._gone: set[Key] = set()
         self._reader: weakref.ref[Captured[Key, Value]] | None = None
 
-    def capture(self) -> Captured[Key, Value]:
+    def share(self) -> Captured[Key, Value]:
         """What it is now. Those who have one already make the next one cost a copy."""
         if self._is_read():
             return Captured(dict(self.items()))

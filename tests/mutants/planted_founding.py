@@ -326,7 +326,7 @@ FOUNDING_BUGS: Final = (
         "transactional-producers-do-not-wait-for-the-hearing",
         _HEARING,
         "one of two paths to the same thing is guarded",
-        (replace(NODE, "FoundingDuty.prepared", "self.hearing()", "False"),),
+        (replace(NODE, "FoundingDuty.prepared", "self.hearing()", "False", occurrence=1),),
         _LEADER,
     ),
     Planted(
@@ -378,8 +378,8 @@ FOUNDING_BUGS: Final = (
             replace(
                 NODE,
                 "FoundingDuty.check",
-                "type(request) is requests.AllocateProducerIds",
-                "type(request) is requests.AllocateProducerIds and request.held is None",
+                "type(request) in _WAITING",
+                "type(request) in _WAITING and getattr(request, 'held', None) is None",
             ),
         ),
         _LEADER,

@@ -200,7 +200,7 @@ _BUGS: Final = (
         "names-before-the-succession",
         "no name is ever given to other bytes",
         "the histories found it: agents named objects after the founding of the copy",
-        (replace(NODE, "FoundingDuty.prepared", "self._succession() is not None", "False"),),
+        (replace(NODE, "FoundingDuty.prepared", "self.hearing()", "False", occurrence=2),),
     ),
     Planted(
         "names-without-the-founding",

@@ -131,7 +131,7 @@ class Objects:
 
     def captured(self) -> Callable[[], tuple[tuple[bytes, ...], dict[int, SegmentName]]]:
         """What gives the columns of this moment, and which objects are segments, on any thread."""
-        stored, batches = self._stored.capture(), self._batches.capture()
+        stored, batches = self._stored.share(), self._batches.share()
         return lambda: (
             _pack(stored, batches),
             {key: one.segment for key, one in stored.items() if one.segment is not None},

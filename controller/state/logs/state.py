@@ -278,7 +278,7 @@ class LogsState:
             return _nothing
         self._generation += 1
         store_id, topics, next_log = self.store_id, self.topics.all(), self.topics.next_log
-        logs, entries, commits = self._logs.copy(), self._producers.capture(), self._commits.copy()
+        logs, entries, commits = self._logs.copy(), self._producers.share(), self._commits.copy()
         rolls, collected = self._rolls.copy(), self.collected
         objects, foundings, next_key = self.objects.captured(), list(self.objects.foundings), self.objects.next_key
 

@@ -44,7 +44,7 @@ class Beside:
             case ("pop", key):
                 assert self.shared.pop(key) == self.plain.pop(key, None)
             case ("capture",):
-                self.captured.append((self.shared.capture(), self.plain.copy()))
+                self.captured.append((self.shared.share(), self.plain.copy()))
             case ("let go", number) if number < len(self.captured):
                 del self.captured[number]
 
@@ -76,7 +76,7 @@ def test_it_is_a_dict_and_what_was_captured_stays(changes: list[tuple[Any, ...]]
 
 def test_who_iterates_over_a_capture_holds_it() -> None:
     shared = SharedDict((number, number) for number in range(3))
-    rest = iter(shared.capture())
+    rest = iter(shared.share())
     assert next(rest) == 0
     gc.collect()
     shared[7] = 7
@@ -87,7 +87,7 @@ def test_who_iterates_over_a_capture_holds_it() -> None:
 
 def test_changes_join_it_once_nobody_reads_it() -> None:
     shared = SharedDict(((1, 1),))
-    captured = shared.capture()
+    captured = shared.share()
     shared[2] = 2
     del captured
     shared[3] = 3
