@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -214,7 +215,8 @@ class LocalCluster:
     def add_controller(self) -> Controller:
         """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
         node_id = max(controller.id for controller in self.layout.controllers) + 1
-        http_port, peer_port, kafka_port = free_ports(3)
+        # Of those that do not run just now nobody listens on theirs.
+        http_port, peer_port, kafka_port = free_ports(3, self._ports())
         by_kafka = self.layout.controllers[0].kafka is not None
         controller = Controller(
             id=node_id,
@@ -229,6 +231,13 @@ class LocalCluster:
         if self.layout.secure:
             self._make_certificates()
         return controller
+
+    def _ports(self) -> set[int]:
+        """What the members listen on while they run."""
+        members: list[Member] = [*self.layout.controllers, *self.layout.agents]
+        places = [place for one in members for place in (one.http, one.kafka) if place is not None]
+        places += [one.peer for one in self.layout.controllers]
+        return {int(place.rpartition(":")[2]) for place in places}
 
     def _write_config(self, member: Member) -> Path:
         path = self.directory / "config" / f"{member_name(member)}.toml"
@@ -499,13 +508,15 @@ def import_root() -> Path:
     return Path(pidkeeper.__file__).parents[1]
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. Raises OSError if there are not so many."""
+def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
+    """Ports that nobody listens on now, and none of those `taken`. Raises OSError if there are not so many."""
     found: dict[int, socket.socket] = {}
     try:
         for port in random.sample(LISTEN_PORTS, len(LISTEN_PORTS)):
             if len(found) == count:
-                return list(found)
+                break
+            if port in taken:
+                continue
             one = socket.socket()
             try:
                 one.bind((HOST, port))
@@ -513,9 +524,11 @@ def free_ports(count: int) -> list[int]:
                 one.close()
             else:
                 found[port] = one
-        raise OSError(
-            f"fewer than {count} ports of {HOST} are free from {LISTEN_PORTS.start} to {LISTEN_PORTS.stop - 1}"
-        )
+        if len(found) < count:
+            raise OSError(
+                f"fewer than {count} ports of {HOST} are free from {LISTEN_PORTS.start} to {LISTEN_PORTS.stop - 1}"
+            )
+        return list(found)
     finally:
         for one in found.values():
             one.close()

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from pidkeeper.broker_agent.config import load_config as load_agent_config
+from pidkeeper.cli import local_cluster
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.local_cluster import Layout, LocalCluster, member_name
+from pidkeeper.cli.local_cluster import Layout, LocalCluster, free_ports, member_name
 from pidkeeper.cli.main import cli
 from pidkeeper.controller.config import load_config
 
@@ -133,6 +134,18 @@ def test_a_controller_that_is_added_is_a_learner_of_the_others(tmp_path: Path) -
     assert ([voter.id for voter in first.voters], first.learner) == ([1, 2, 3], None)
     write_layout(cluster)
     assert LocalCluster(tmp_path).layout == cluster.layout
+
+
+def test_a_controller_that_is_added_takes_no_port_of_one_that_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster(tmp_path / "c")
+    others = cluster._ports()
+    assert len(others) == 3 * 3 + 2 * 2
+    spare = free_ports(3, others)
+    monkeypatch.setattr(local_cluster, "LISTEN_PORTS", [*others, *spare])
+    cluster.add_controller()
+    assert cluster._ports() - others == set(spare)
 
 
 def test_a_cluster_that_begins_in_zookeeper_goes_on_with_it(tmp_path: Path) -> None:
