@@ -216,7 +216,7 @@ class LocalCluster:
         """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
         node_id = max(controller.id for controller in self.layout.controllers) + 1
         # Of those that do not run just now nobody listens on theirs.
-        http_port, peer_port, kafka_port = free_ports(3, self._ports())
+        http_port, peer_port, kafka_port = free_ports(3, self.ports())
         by_kafka = self.layout.controllers[0].kafka is not None
         controller = Controller(
             id=node_id,
@@ -232,7 +232,7 @@ class LocalCluster:
             self._make_certificates()
         return controller
 
-    def _ports(self) -> set[int]:
+    def ports(self) -> set[int]:
         """What the members listen on while they run."""
         members: list[Member] = [*self.layout.controllers, *self.layout.agents]
         places = [place for one in members for place in (one.http, one.kafka) if place is not None]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
-from pidkeeper.broker_agent.data import collecting, gathering, rolling, writing
+from pidkeeper.broker_agent.data import collecting, rolling
 from pidkeeper.controller.node import log_duties, storage_worker
 from tests.histories.plan import Plan
 from tests.simulation import agent as simulated_agent
 from tests.simulation import appending, client_link, data_agent, object_store
-from tests.simulation.data_agent import Complaints, Surprises
+from tests.simulation.data_agent import COMPLAINTS
 from tests.simulation.full_disks import Lines
 
 
@@ -37,10 +37,7 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (object_store, "PAUSE", (0.2, 1.5)),
             (client_link, "LATE", (1.3, 3.2)),
             (storage_worker, "logger", Lines()),
-            (gathering, "_log", Complaints()),
-            (writing, "_log", Complaints()),
-            (rolling, "_log", Surprises()),
-            (collecting, "_log", Surprises()),
+            *((module, "_log", log) for module, log in COMPLAINTS),
         ):
             stack.enter_context(patch.object(module, name, value))
         yield

@@ -68,9 +68,8 @@ class OpenCluster(LocalCluster):
         super().__init__(directory, **options)
         members = self.members()
         # Nobody listens on the ports of the other listeners yet.
-        taken = {address_of(one)[1] for member in members for one in addresses(member)}
-        free = [port for port in free_ports(len(members) + len(taken)) if port not in taken]
-        self.probes = dict(zip(map(member_name, members), free, strict=False))
+        free = free_ports(len(members), self.ports())
+        self.probes = dict(zip(map(member_name, members), free, strict=True))
 
     def _config(self, member: Member) -> dict[str, Any]:
         probed = super()._config(member) | {"probe_listen": f"{HOST}:{self.probes[member_name(member)]}"}

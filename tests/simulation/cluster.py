@@ -6,12 +6,12 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
 
-from pidkeeper.broker_agent.data import collecting, gathering, rolling, writing
 from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
@@ -23,7 +23,7 @@ from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import ATTEMPT, Client
-from tests.simulation.data_agent import Complaints, Surprises
+from tests.simulation.data_agent import COMPLAINTS
 from tests.simulation.data_plane import DataLoad, DataPlane
 from tests.simulation.drawn import Drawn, draw
 from tests.simulation.evidence import Witnesses
@@ -471,12 +471,11 @@ def run_to_end(cluster: Cluster) -> Result:
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
             patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
             patch.object(storage_worker, "logger", Lines()),
-            patch.object(gathering, "_log", Complaints()),
-            patch.object(writing, "_log", Complaints()),
-            patch.object(rolling, "_log", Surprises()),
-            patch.object(collecting, "_log", Surprises()),
             bounds(cluster.crowding),
+            ExitStack() as stack,
         ):
+            for module, log in COMPLAINTS:
+                stack.enter_context(patch.object(module, "_log", log))
             return cluster.run()
     except Violation as violation:
         cluster.world.note(f"VIOLATION {violation}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY
-from pidkeeper.broker_agent.data import collecting
+from pidkeeper.broker_agent.data import collecting, gathering, rolling, writing
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.kafka.wire.data.delete_records import DeleteRecordsRequest, PartitionEnd, TopicEnds
@@ -73,6 +73,15 @@ class Surprises(Complaints):
 
     def log(self, level: int, text: str, *args: object) -> None:
         """Of a store that is away, for one."""
+
+
+COMPLAINTS: Final = (
+    (gathering, Complaints()),
+    (writing, Complaints()),
+    (rolling, Surprises()),
+    (collecting, Surprises()),
+)
+"""What takes the place of whose log."""
 
 
 class AgentData:

@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.records import decode_batch
 from tests.simulation.cluster import Cluster, run_to_end
 from tests.simulation.data_plane import draw
 from tests.simulation.log_invariants import LogMonitor
+from tests.simulation.log_references import References
 from tests.simulation.object_store import SimStore
 from tests.simulation.process import Process
 from tests.simulation.world import World
@@ -65,8 +65,10 @@ def recorded(seed: int) -> tuple[LogRecorder, str | None]:
 def _listening(recorder: LogRecorder) -> Iterator[None]:
     """Tell `recorder` what the first member to apply an entry has then, and what the store does."""
 
-    def entry(_: LogMonitor, process: Process, entry: Entry) -> None:
-        recorder.entry(decode_batch(entry.data), process.machine)
+    def entry(_: LogMonitor, process: Process | None, data: bytes) -> None:
+        # What a copy has was followed before.
+        if process is not None:
+            recorder.entry(decode_batch(data), process.machine)
 
     def gone(_: SimStore, names: Sequence[str]) -> None:
         for name in names:
@@ -74,9 +76,9 @@ def _listening(recorder: LogRecorder) -> Iterator[None]:
 
     listeners: list[tuple[type, str, Callable[..., None]]] = [
         (LogMonitor, "_first_applied", entry),
-        (LogMonitor, "_deleting", lambda _, name: recorder.doomed(name)),
+        (References, "deleting", lambda _, name: recorder.doomed(name)),
         # Nobody looks after the store any more, and a quorum that follows is another one.
-        (LogMonitor, "check_store", lambda _: recorder.close()),
+        (References, "check", lambda _: recorder.close()),
         (SimStore, "put", lambda _, name, pieces: recorder.stored(name)),
         (SimStore, "delete", gone),
     ]

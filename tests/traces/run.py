@@ -7,13 +7,9 @@ if there was one, or no step at all. Without Java or TLC nothing is followed, an
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import secrets
 import sys
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +18,7 @@ import msgspec
 from spec.run import why_no_tlc
 from tests.traces.follow import Followed, follow
 from tests.traces.recorded import ALL_LOST
+from tests.traces.side_by_side import arguments_of, followed, write
 
 REPORT: Final = Path("build/traces.json")
 MOST_STEPS: Final = 5_000
@@ -62,29 +59,20 @@ def report_of(found: list[Followed], first: int, seconds: float) -> Report:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
-    parser.add_argument("--seed", type=int, help="the first one; at random if missing")
-    parser.add_argument("--steps", type=int, default=MOST_STEPS, help="of each seed at most")
-    parser.add_argument("--jobs", type=int, default=2, help="side by side")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, seeds=200, most_steps=MOST_STEPS)
     if (missing := why_no_tlc()) is not None:
         print(f"SKIPPED {missing}")
         return 0
-    first = secrets.randbelow(2**40) if arguments.seed is None else arguments.seed
-    seeds, begun, found = range(first, first + arguments.seeds), time.monotonic(), []
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as pool:
-        for one in pool.imap_unordered(partial(follow, most_steps=arguments.steps), seeds):
-            found.append(one)
-            for why in (one.refused, one.violation):
-                if why is not None:
-                    print(f"seed {one.seed}: {why}", flush=True)
-            if len(found) % 20 == 0:
-                print(f"{len(found)} of {arguments.seeds} seeds", file=sys.stderr, flush=True)
-    report = report_of(found, first, time.monotonic() - begun)
+    begun, found = time.monotonic(), []
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    for one in followed(follow, seeds, arguments, 20):
+        found.append(one)
+        for why in (one.refused, one.violation):
+            if why is not None:
+                print(f"seed {one.seed}: {why}", flush=True)
+    report = report_of(found, arguments.seed, time.monotonic() - begun)
     print_report(report)
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    write(report, REPORT)
     return 1 if report.refused or not report.steps else 0
 
 

@@ -8,13 +8,9 @@ there was one, or no step at all. Without Java or TLC nothing is followed, and t
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import secrets
 import sys
 import time
 from collections import Counter
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -23,6 +19,7 @@ import msgspec
 
 from spec.run import why_no_tlc
 from tests.traces.log_seeds import MOST_STEPS, FollowedSeed, follow, with_data
+from tests.traces.side_by_side import arguments_of, followed, write
 
 REPORT: Final = Path("build/traces-logs.json")
 
@@ -51,26 +48,16 @@ def report_of(found: list[FollowedSeed], first: int, seconds: float) -> Report:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=20, help="how many seeds that have partition logs")
-    parser.add_argument("--seed", type=int, help="where to look for the first one; at random if missing")
-    parser.add_argument("--steps", type=int, default=MOST_STEPS, help="of each log at most")
-    parser.add_argument("--jobs", type=int, default=2, help="side by side")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, seeds=20, most_steps=MOST_STEPS)
     if (missing := why_no_tlc()) is not None:
         print(f"SKIPPED {missing}")
         return 0
-    first = secrets.randbelow(2**40) if arguments.seed is None else arguments.seed
-    begun, found = time.monotonic(), []
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as pool:
-        seeds = islice(with_data(first), arguments.seeds)
-        for one in pool.imap_unordered(partial(follow, most_steps=arguments.steps), seeds):
-            found.append(one)
-            print(f"{len(found)} of {arguments.seeds} seeds", file=sys.stderr, flush=True)
-    report = report_of(found, first, time.monotonic() - begun)
+    begun = time.monotonic()
+    seeds = islice(with_data(arguments.seed), arguments.seeds)
+    found = list(followed(follow, seeds, arguments, 1))
+    report = report_of(found, arguments.seed, time.monotonic() - begun)
     print_report(report)
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    write(report, REPORT)
     return 1 if report.refused or not report.steps else 0
 
 

@@ -20,6 +20,7 @@ from spec.run import why_no_tlc
 from tests.support.log_leader import FOUNDING, LogLeader
 from tests.traces.log_course import FollowedLog, LogCourse
 from tests.traces.log_recorder import LogRecorder
+from tests.traces.log_seeds import follow, with_data
 
 LIMIT = 1000
 
@@ -161,3 +162,11 @@ def test_a_decision_that_must_not_be_is_refused(
     refused = leader.follow().refused
     assert refused is not None
     assert f": {step} " in refused.splitlines()[-1]
+
+
+def test_simulated_quorums_are_followed() -> None:
+    """From where the listener sits in the simulation to TLC; `make traces` goes further."""
+    found = follow(next(with_data(1000)), most_steps=60)
+    assert found.violation is None
+    assert [log.refused for log in found.logs] == [None] * len(found.logs)
+    assert {"Stored", "Committed"} <= {action for log in found.logs for action in log.actions}

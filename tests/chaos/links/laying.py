@@ -101,12 +101,8 @@ class Links:
 
     def _free_ports(self, count: int) -> list[int]:
         """Some that no member will listen on, nor a link that is disabled now."""
-        layout = self.cluster.layout
-        taken = {_port(_http(member.http)) for member in self.cluster.members()}
-        further = [*(one.peer for one in layout.controllers), *(one.kafka for one in self.cluster.members())]
-        taken |= {_port(address) for address in further if address is not None}
-        taken |= {_port(link.listen) for link in self._links.values()}
-        return [port for port in free_ports(count + len(taken)) if port not in taken][:count]
+        taken = self.cluster.ports() | {_port(link.listen) for link in self._links.values()}
+        return free_ports(count, taken)
 
 
 def _to_agent(client: str, agent: Agent) -> Iterator[tuple[str, str, PortKind, str]]:

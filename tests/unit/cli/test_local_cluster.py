@@ -140,12 +140,12 @@ def test_a_controller_that_is_added_takes_no_port_of_one_that_does_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = LocalCluster(tmp_path / "c")
-    others = cluster._ports()
+    others = cluster.ports()
     assert len(others) == 3 * 3 + 2 * 2
     spare = free_ports(3, others)
     monkeypatch.setattr(local_cluster, "LISTEN_PORTS", [*others, *spare])
     cluster.add_controller()
-    assert cluster._ports() - others == set(spare)
+    assert cluster.ports() - others == set(spare)
 
 
 def test_a_cluster_that_begins_in_zookeeper_goes_on_with_it(tmp_path: Path) -> None:
