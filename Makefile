@@ -2,8 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash explore spec traces fuzz mutants methods bench peers witnesses lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -108,11 +107,10 @@ sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n writes down one again
 	$(BIN)/python -m tests.simulation.run \
 	    $(if $(SEED),--seed $(SEED) $(if $(STEP),--step,--trace $(TRACE)),--seeds $(SEEDS) --jobs 2)
 
-COUNT ?= 10000
 HISTORY ?= build/history-$(SEED).txt
 histories: $(VENV)/.dev  ## short histories of the data plane, COUNT of them, as fast as all cores go; SEED=n writes one down again
 	$(BIN)/python -m tests.histories.run \
-	    $(if $(SEED),--seed $(SEED) --trace $(HISTORY),--count $(COUNT) --jobs $$(nproc))
+	    $(if $(SEED),--seed $(SEED) --trace $(HISTORY),--count $(or $(COUNT),10000) --jobs $$(nproc))
 
 RUNS ?= 200
 migration: $(VENV)/.dev  ## the migration from a real ZooKeeper, again and again, while leaders are killed; needs Java 17
@@ -152,13 +150,11 @@ seaweedfs: $(VENV)/.dev  ## a real distributed S3 on loopback: the port's contra
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run
 
+cuts: $(VENV)/.dev  ## real processes killed between two steps of a commit, a roll or a collection, power cuts, and backups over a store that went on; COUNT=n, SEED=n
+	$(BIN)/python -m tests.cuts.run --count $(or $(COUNT),200) $(if $(SEED),--seed $(SEED))
+
 explore: $(VENV)/.dev  ## the core, and decisions about a partition log, through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run_logs
-COUNT ?= 200
-cuts: $(VENV)/.dev  ## real processes killed between two steps of a commit, a roll or a collection, power cuts, and backups over a store that went on; COUNT=n, SEED=n
-	$(BIN)/python -m tests.cuts.run --count $(COUNT) $(if $(SEED),--seed $(SEED))
-
-explore: $(VENV)/.dev  ## the core through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run
 
 spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven
