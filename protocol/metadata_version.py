@@ -44,6 +44,10 @@ the snapshot's section for them. A transaction that ends leaves markers in logs.
 SEGMENTS: Final = 11
 """SegmentRecord, LogStartsRecord and CollectionReleasedRecord, and what the snapshot has of segments."""
 
+GROUPS: Final = 12
+"""GroupRecord, RemoveGroupRecord, OffsetsRecord and RemoveOffsetsRecord, and the snapshot's section for them. The
+record that ends a transaction settles the offsets that it holds."""
+
 LATEST: Final = SEGMENTS
 """The newest that this build reads and writes."""
 

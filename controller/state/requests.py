@@ -7,6 +7,8 @@ import uuid
 import msgspec
 
 from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.group_messages import OffsetsTransaction
+from pidkeeper.protocol.groups import GroupMember, TopicOffsets
 from pidkeeper.protocol.log_messages import OfferedBatch
 from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.messages import HeldIds
@@ -313,6 +315,60 @@ class ReleaseCollection(msgspec.Struct, frozen=True):
 
 
 SegmentRequest = CommitSegment | DeleteRecords | RetainLogs | ObjectsDeleted | ReleaseCollection
+
+
+class CommitGroup(msgspec.Struct, frozen=True):
+    """Answered with CommitGroupResponse. `broker`: id and epoch of the coordinator. Fields as of CommitGroupRequest."""
+
+    broker: tuple[int, int]
+    group_id: str
+    after: int
+    generation: int
+    protocol_type: str
+    members: tuple[GroupMember, ...]
+
+
+class CommitOffsets(msgspec.Struct, frozen=True):
+    """Answered with CommitOffsetsResponse. Fields as of CommitOffsetsRequest; `broker` is None for an operator's, which
+    an empty group alone takes."""
+
+    broker: tuple[int, int] | None
+    group_id: str
+    topics: tuple[TopicOffsets, ...]
+    generation: int
+    member_id: str
+    instance_id: str | None
+    transaction: OffsetsTransaction | None
+
+
+class DeleteGroup(msgspec.Struct, frozen=True):
+    """Answered with DeleteGroupResponse. `broker`: id and epoch of the agent that asks, None for an operator."""
+
+    broker: tuple[int, int] | None
+    group_id: str
+
+
+class DeleteOffsets(msgspec.Struct, frozen=True):
+    """Answered with DeleteOffsetsResponse. `broker`: as of DeleteGroup."""
+
+    broker: tuple[int, int] | None
+    group_id: str
+    topics: tuple[TopicPartitions, ...]
+
+
+class ExpireOffsets(msgspec.Struct, frozen=True):
+    """Asked by the leader itself: forget old offsets of a group without members. Answered with None.
+
+    `version`: of the group as it was seen. `offsets`: topic, partition, and the offset of the record that committed
+    each. With the last of them the group is forgotten.
+    """
+
+    group_id: str
+    version: int
+    offsets: tuple[tuple[str, int, int], ...]
+
+
+GroupRequest = CommitGroup | CommitOffsets | DeleteGroup | DeleteOffsets | ExpireOffsets
 
 
 class ConfirmState(msgspec.Struct, frozen=True):
