@@ -1,4 +1,4 @@
-"""Two minutes of chaos, as `make chaos` plays it: every promise is kept, and the checker finds what is planted."""
+"""A minute of chaos, as `make chaos` plays it: every promise is kept, and the checker finds what is planted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.controls import PLANTED
 from tests.chaos.shim.build import why_no_shim
 
-MINUTES: Final = 2.0
+MINUTES: Final = 1.0
 SECONDS: Final = 900.0
 """When the test gives up: the last act is played to its end, and the check of it all takes its time."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -39,11 +40,7 @@ LEFT_OUT: Final = {
     "0103 do_test_empty_txn: don't send offsets, abort": "it asks for the offsets that a group committed",
     "0103 do_test_txn_abort_control_message_leader_epoch": "it commits offsets of a group",
 }
-KNOWN: Final = {
-    "0103 do_test_fatal_idempo_error_without_kip360: not expecting failure since broker is >= 2.5": Known(
-        "it deletes records (DeleteRecords), which agents do not serve", "DeleteRecords"
-    ),
-}
+KNOWN: Final[Mapping[str, Known]] = {}
 _SUBTEST: Final = re.compile(r"\[ (do_test_\w+?):\d+(?:: (.*?))?: (PASS|FAIL)")
 _TEST: Final = re.compile(r"^\|\S* (\w+)\s+\|\s+(PASSED|FAILED|SKIPPED) \|", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b[\[(][0-9;]*[A-Za-z]")
