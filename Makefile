@@ -2,6 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
+# With it each of the thousand processes that tests start compiles all of its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
 
 define jars
