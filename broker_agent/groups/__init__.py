@@ -1,0 +1,1 @@
+"""Consumer groups at an agent: members come together here, the quorum keeps their generations and offsets."""
