@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.member_port import Member
 from pidkeeper.controller.api.metrics import AllocationMetrics
-from pidkeeper.controller.state.requests import Request
+from pidkeeper.controller.state.requests import ConfirmState, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.access import Principal
 from pidkeeper.service.authentication import check_broker
 from pidkeeper.service.call import Call
 from pidkeeper.service.pending import PendingRequests
@@ -22,6 +23,9 @@ MAX_OFFSET: Final = 2**63 - 1
 ELECTION_SECONDS: Final = 0.15
 """How long a broker's call waits for a leader that is missed. Half of an agent's first attempt, which must not run out:
 it would pass this member over, and it may be the next leader."""
+
+_NOBODY: Final = -1
+"""Whose tokens a reader takes: a read says nothing of its broker, so all readers of a member share theirs."""
 
 _QUOTAS: Final = {
     "broker": "this broker asks more often than its quota allows",
@@ -63,6 +67,20 @@ class Admission:
     async def submit(self, request: Request, now_ns: int) -> Any:
         """Have the member decide, and wait."""
         return await self.pending.wait(self.member.submit(request), now_ns)
+
+    async def submit_order(self, request: Request) -> Any:
+        """Submit what takes no token: an operator's, or a change that clients of brokers seldom ask for."""
+        await self.await_leader()
+        return await self.submit(request, self.admit(None, 0))
+
+    async def confirm(self) -> None:
+        """A read may begin, and no other leader has committed more than is applied here."""
+        await self.submit(ConfirmState(), await self.admit_reader())
+
+    async def admit_reader(self) -> int:
+        """A read may begin; the time at which it could."""
+        await self.await_leader()
+        return self.admit(self.reads, _NOBODY)
 
     async def await_leader(self) -> None:
         """Wait for a leader that is missed, not for long."""
@@ -108,6 +126,26 @@ class Admission:
         if leader[0] != self.member.node_id:
             detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
             raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+
+
+class OfBroker(Protocol):
+    """A request that an agent makes for a client, or an operator, who is no broker."""
+
+    @property
+    def broker_id(self) -> int | None: ...
+
+    @property
+    def broker_epoch(self) -> int | None: ...
+
+
+def broker_of(principal: Principal, request: OfBroker) -> tuple[int, int]:
+    """The broker for which `principal` asks, by id and epoch. Raises RequestError if there is none."""
+    broker_id, broker_epoch = request.broker_id, request.broker_epoch
+    if broker_id is None or broker_epoch is None:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "broker_id and broker_epoch: say which broker asks")
+    check_epoch(broker_epoch)
+    check_broker(principal, broker_id)
+    return broker_id, broker_epoch
 
 
 def check_epoch(broker_epoch: int) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Any, Final
+from typing import Any
 
-from pidkeeper.controller.api.admission import Admission, check_epoch
+from pidkeeper.controller.api.admission import Admission, broker_of, check_epoch
 from pidkeeper.controller.api.models import TopicPartitionsQuery, TopicQuery, TopicsQuery
-from pidkeeper.controller.state.requests import CommitObject, ConfirmState, CreateTopic, DeleteTopic
+from pidkeeper.controller.state.requests import CommitObject, CreateTopic, DeleteTopic
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import (
     CommitObjectRequest,
@@ -28,11 +28,7 @@ from pidkeeper.protocol.log_messages import (
     WatchLogsResponse,
 )
 from pidkeeper.protocol.logs import ObjectId
-from pidkeeper.service.authentication import check_broker
 from pidkeeper.service.call import Call
-
-_NOBODY: Final = -1
-"""Whose tokens a reader takes: a read says nothing of its broker, so all readers of a member share theirs."""
 
 
 class LogOperations:
@@ -53,7 +49,7 @@ class LogOperations:
 
     async def create_topic(self, call: Call[None, None, CreateTopicRequest]) -> TopicDescription:
         """Create a topic for a client of a broker."""
-        return await self._create(call.body, _broker(call, call.body))
+        return await self._create(call.body, broker_of(call.principal, call.body))
 
     async def order_topic(self, call: Call[None, None, CreateTopicRequest]) -> TopicDescription:
         """Create a topic for an operator."""
@@ -61,14 +57,14 @@ class LogOperations:
 
     async def delete_topic(self, call: Call[None, None, DeleteTopicRequest]) -> DeleteTopicResponse:
         """Delete a topic for a client of a broker."""
-        request = DeleteTopic(call.body.name, call.body.topic_id, _broker(call, call.body))
-        response: DeleteTopicResponse = await self._change(request)
+        request = DeleteTopic(call.body.name, call.body.topic_id, broker_of(call.principal, call.body))
+        response: DeleteTopicResponse = await self._gate.submit_order(request)
         return response
 
     async def remove_topic(self, call: Call[None, TopicQuery, None]) -> DeleteTopicResponse:
         """Delete a topic for an operator."""
         topic_id = None if call.query.topic_id is None else uuid.UUID(call.query.topic_id)
-        response: DeleteTopicResponse = await self._change(DeleteTopic(call.query.name, topic_id, None))
+        response: DeleteTopicResponse = await self._gate.submit_order(DeleteTopic(call.query.name, topic_id, None))
         return response
 
     async def topics(self, call: Call[None, TopicsQuery, None]) -> TopicsPage:
@@ -87,24 +83,22 @@ class LogOperations:
 
     async def find_topics(self, call: Call[None, None, FindTopicsRequest]) -> TopicsPage:
         """Topics by name."""
-        await self._admit_reader()
+        await self._gate.admit_reader()
         return self._member.find_topics(call.body.names)
 
     async def read(self, call: Call[None, None, ReadLogsRequest]) -> ReadLogsResponse:
         """Where the batches of some logs are."""
-        now = await self._admit_reader()
-        if call.body.confirmed:
-            await self._gate.submit(ConfirmState(), now)
+        await (self._gate.confirm() if call.body.confirmed else self._gate.admit_reader())
         return self._member.read_logs(call.body)
 
     async def offsets(self, call: Call[None, None, FindOffsetsRequest]) -> FindOffsetsResponse:
         """Offsets of logs by time."""
-        await self._gate.submit(ConfirmState(), await self._admit_reader())
+        await self._gate.confirm()
         return self._member.find_offsets(call.body)
 
     async def watch(self, call: Call[None, None, WatchLogsRequest]) -> WatchLogsResponse:
         """Wait until a log goes on."""
-        await self._admit_reader()
+        await self._gate.admit_reader()
         answer: Any = self._member.watch_logs(call.body)
         try:
             async with asyncio.timeout(call.body.wait_ms / 1000):
@@ -125,22 +119,5 @@ class LogOperations:
             broker,
             wanted.validate_only,
         )
-        response: TopicDescription = await self._change(request)
+        response: TopicDescription = await self._gate.submit_order(request)
         return response
-
-    async def _change(self, request: CreateTopic | DeleteTopic) -> Any:
-        await self._gate.await_leader()
-        return await self._gate.submit(request, self._gate.admit(None, 0))
-
-    async def _admit_reader(self) -> int:
-        await self._gate.await_leader()
-        return self._gate.admit(self._gate.reads, _NOBODY)
-
-
-def _broker(call: Call[Any, Any, Any], wanted: CreateTopicRequest | DeleteTopicRequest) -> tuple[int, int]:
-    """The broker that asks, by id and epoch. Raises RequestError."""
-    if wanted.broker_id is None or wanted.broker_epoch is None:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "broker_id and broker_epoch: say which broker asks")
-    check_epoch(wanted.broker_epoch)
-    check_broker(call.principal, wanted.broker_id)
-    return wanted.broker_id, wanted.broker_epoch

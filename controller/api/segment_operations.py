@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from pidkeeper.controller.api.admission import Admission, check_epoch
 from pidkeeper.controller.api.models import ObjectsQuery
 from pidkeeper.controller.state import requests
@@ -26,9 +24,6 @@ from pidkeeper.protocol.segment_messages import (
     ReleaseCollectionResponse,
 )
 from pidkeeper.service.call import Call
-
-_NOBODY: Final = -1
-"""Whose tokens a reader takes: all readers of a member share theirs."""
 
 
 class SegmentOperations:
@@ -76,34 +71,26 @@ class SegmentOperations:
 
     async def rolls(self, call: Call[None, None, FindRollsRequest]) -> FindRollsResponse:
         """Logs whose tails are to be rolled."""
-        await self._admit_reader()
+        await self._gate.admit_reader()
         return self._member.find_rolls(call.body.limit)
 
     async def garbage(self, call: Call[None, None, FindGarbageRequest]) -> FindGarbageResponse:
         """Objects that are to be deleted from the store, as sure as no other leader knows more."""
-        await self._confirm()
+        await self._gate.confirm()
         return self._member.find_garbage(call.body.limit)
 
     async def check(self, call: Call[None, None, CheckObjectsRequest]) -> CheckObjectsResponse:
         """Which objects of the store nobody needs."""
-        await self._confirm()
+        await self._gate.confirm()
         return self._member.check_objects(call.body)
 
     async def kept(self, call: Call[None, ObjectsQuery, None]) -> KeptObjectsPage:
         """One page of the objects that logs need, and of those that are to be deleted."""
-        await self._confirm()
+        await self._gate.confirm()
         return self._member.kept_objects(call.query.after, call.query.limit)
 
     async def release(self, call: Call[None, None, ReleaseCollectionRequest]) -> ReleaseCollectionResponse:
         """Collect the objects of some foundings."""
-        await self._gate.await_leader()
         request = requests.ReleaseCollection(tuple(call.body.foundings))
-        response: ReleaseCollectionResponse = await self._gate.submit(request, self._gate.admit(None, 0))
+        response: ReleaseCollectionResponse = await self._gate.submit_order(request)
         return response
-
-    async def _confirm(self) -> Any:
-        await self._gate.submit(requests.ConfirmState(), await self._admit_reader())
-
-    async def _admit_reader(self) -> int:
-        await self._gate.await_leader()
-        return self._gate.admit(self._gate.reads, _NOBODY)
