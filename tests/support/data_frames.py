@@ -1,4 +1,4 @@
-"""Valid requests of the data plane, without their length field: what malformed ones are made of."""
+"""Valid requests of the data plane and of groups, without their length field: what malformed ones are made of."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from typing import Final
 
 from tests.support.data_codecs import versions_of
 from tests.support.plain_messages import Plain, requests
+
+_MEMBER: Final[Plain] = {"group_id": "g", "generation_id": 3, "member_id": "m", "group_instance_id": "i"}
+_COMMITS: Final[list[Plain]] = [
+    {
+        "name": "t",
+        "partitions": [
+            {"partition_index": 1, "committed_offset": 5, "committed_leader_epoch": 2, "committed_metadata": "ab"}
+        ],
+    }
+]
 
 MESSAGES: Final[dict[str, Plain]] = {
     "produce": {"transactional_id": "x", "acks": -1, "timeout_ms": 30_000},
@@ -52,6 +62,52 @@ MESSAGES: Final[dict[str, Plain]] = {
         "include_synonyms": True,
         "include_documentation": False,
     },
+    "offset_commit": {
+        **_MEMBER,
+        "generation_id_or_member_epoch": 3,
+        "retention_time_ms": -1,
+        "topics": _COMMITS,
+    },
+    "offset_fetch": {
+        "group_id": "g",
+        "topics": [{"name": "t", "partition_indexes": [1, 2]}],
+        "groups": [
+            {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [1, 2]}]},
+            {"group_id": "h", "topics": None},
+        ],
+        "require_stable": True,
+    },
+    "txn_offset_commit": {
+        **_MEMBER,
+        "transactional_id": "x",
+        "producer_id": 7,
+        "producer_epoch": 1,
+        "topics": _COMMITS,
+    },
+    "offset_delete": {"group_id": "g", "topics": [{"name": "t", "partitions": [{"partition_index": 1}]}]},
+    "join_group": {
+        **_MEMBER,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"ab"}],
+        "reason": "r",
+    },
+    "sync_group": {
+        **_MEMBER,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": "m", "assignment": b"ab"}],
+    },
+    "heartbeat": _MEMBER,
+    "leave_group": {
+        "group_id": "g",
+        "member_id": "m",
+        "members": [{"member_id": "m", "group_instance_id": "i", "reason": "r"}],
+    },
+    "list_groups": {"states_filter": ["Stable"], "types_filter": ["classic"]},
+    "describe_groups": {"groups": ["g", "h"], "include_authorized_operations": False},
+    "delete_groups": {"groups_names": ["g", "h"]},
 }
 
 

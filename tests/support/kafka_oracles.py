@@ -15,14 +15,39 @@ with warnings.catch_warnings():
     from kafka.protocol.admin import (
         CreateTopicsRequest,
         CreateTopicsResponse,
+        DeleteGroupsRequest,
+        DeleteGroupsResponse,
         DeleteRecordsRequest,
         DeleteRecordsResponse,
         DeleteTopicsRequest,
         DeleteTopicsResponse,
         DescribeConfigsRequest,
         DescribeConfigsResponse,
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+        ListGroupsRequest,
+        ListGroupsResponse,
     )
-    from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+    from kafka.protocol.consumer import (
+        FetchRequest,
+        FetchResponse,
+        HeartbeatRequest,
+        HeartbeatResponse,
+        JoinGroupRequest,
+        JoinGroupResponse,
+        LeaveGroupRequest,
+        LeaveGroupResponse,
+        ListOffsetsRequest,
+        ListOffsetsResponse,
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        OffsetDeleteRequest,
+        OffsetDeleteResponse,
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+        SyncGroupRequest,
+        SyncGroupResponse,
+    )
     from kafka.protocol.metadata import (
         ApiVersionsRequest,
         ApiVersionsResponse,
@@ -42,6 +67,8 @@ with warnings.catch_warnings():
         InitProducerIdResponse,
         ProduceRequest,
         ProduceResponse,
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
     )
     from kafka.protocol.sasl import (
         SaslAuthenticateRequest,
@@ -67,6 +94,17 @@ KAFKA_PYTHON = {
     "delete_topics": (DeleteTopicsRequest, DeleteTopicsResponse),
     "delete_records": (DeleteRecordsRequest, DeleteRecordsResponse),
     "describe_configs": (DescribeConfigsRequest, DescribeConfigsResponse),
+    "offset_commit": (OffsetCommitRequest, OffsetCommitResponse),
+    "offset_fetch": (OffsetFetchRequest, OffsetFetchResponse),
+    "join_group": (JoinGroupRequest, JoinGroupResponse),
+    "heartbeat": (HeartbeatRequest, HeartbeatResponse),
+    "leave_group": (LeaveGroupRequest, LeaveGroupResponse),
+    "sync_group": (SyncGroupRequest, SyncGroupResponse),
+    "describe_groups": (DescribeGroupsRequest, DescribeGroupsResponse),
+    "list_groups": (ListGroupsRequest, ListGroupsResponse),
+    "txn_offset_commit": (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    "delete_groups": (DeleteGroupsRequest, DeleteGroupsResponse),
+    "offset_delete": (OffsetDeleteRequest, OffsetDeleteResponse),
 }
 KEYS = {
     "metadata": 3,
@@ -88,6 +126,17 @@ KEYS = {
     "delete_topics": 20,
     "delete_records": 21,
     "describe_configs": 32,
+    "offset_commit": 8,
+    "offset_fetch": 9,
+    "join_group": 11,
+    "heartbeat": 12,
+    "leave_group": 13,
+    "sync_group": 14,
+    "describe_groups": 15,
+    "list_groups": 16,
+    "txn_offset_commit": 28,
+    "delete_groups": 42,
+    "offset_delete": 47,
 }
 KIO_NAMES = {
     "metadata": "Metadata",
@@ -109,6 +158,17 @@ KIO_NAMES = {
     "delete_topics": "DeleteTopics",
     "delete_records": "DeleteRecords",
     "describe_configs": "DescribeConfigs",
+    "offset_commit": "OffsetCommit",
+    "offset_fetch": "OffsetFetch",
+    "join_group": "JoinGroup",
+    "heartbeat": "Heartbeat",
+    "leave_group": "LeaveGroup",
+    "sync_group": "SyncGroup",
+    "describe_groups": "DescribeGroups",
+    "list_groups": "ListGroups",
+    "txn_offset_commit": "TxnOffsetCommit",
+    "delete_groups": "DeleteGroups",
+    "offset_delete": "OffsetDelete",
 }
 
 

@@ -25,7 +25,7 @@ Plain = dict[str, Any]
 
 CORRELATION_ID: Final = 77
 CLIENT_ID: Final = "client"
-_ONLY_IN_KIO: Final = {"cluster_authorized_operations", "topic_authorized_operations"}
+_ONLY_IN_KIO: Final = {"authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"}
 """kafka-python has other names and another form for these."""
 
 NO_UUID: Final = uuid.UUID(int=0)
