@@ -11,7 +11,7 @@ import msgspec
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
-from pidkeeper.broker_agent.kafka.frame_limits import FRAMES_WITH_RECORDS
+from pidkeeper.broker_agent.kafka.frame_limits import LONGER_FRAMES
 from pidkeeper.broker_agent.kafka.wire import find_coordinator, init_producer_id, metadata, transactions
 from pidkeeper.broker_agent.kafka.wire.data import (
     create_topics,
@@ -22,6 +22,19 @@ from pidkeeper.broker_agent.kafka.wire.data import (
     list_offsets,
     produce,
 )
+from pidkeeper.broker_agent.kafka.wire.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+    txn_offset_commit,
+)
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from pidkeeper.service.kafka.wire import api_versions, sasl
 from pidkeeper.service.kafka.wire.headers import RequestHeader
@@ -30,18 +43,29 @@ from pidkeeper.service.kafka.wire.versions import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Versions,
 )
 
@@ -66,6 +90,18 @@ class DataCall(msgspec.Struct, frozen=True):
         return self.header.api_key == PRODUCE
 
 
+class GroupCall(msgspec.Struct, frozen=True):
+    """A decoded request about consumer groups or their offsets."""
+
+    header: RequestHeader
+    request: Any
+    caller: Caller = ANYBODY
+
+
+Call = TransactionalCall | DataCall | GroupCall
+"""A request that has to wait for something."""
+
+
 class Api(msgspec.Struct, frozen=True):
     """One API. `read` takes the whole body in a version and raises WireError.
 
@@ -75,7 +111,7 @@ class Api(msgspec.Struct, frozen=True):
 
     versions: Versions
     read: Callable[[Any, int], Any]
-    serve: Callable[[LocalAnswers, RequestHeader, Any, Caller], bytes | TransactionalCall | DataCall]
+    serve: Callable[[LocalAnswers, RequestHeader, Any, Caller], bytes | Call]
     advertised: Versions | None = None
 
 
@@ -98,6 +134,10 @@ def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any, ca
 
 def _put_to_data(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> DataCall:
     return DataCall(header, request, caller)
+
+
+def _put_to_groups(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> GroupCall:
+    return GroupCall(header, request, caller)
 
 
 DISPATCH: Final[Mapping[int, Api]] = {
@@ -139,5 +179,26 @@ _DATA: Final[Mapping[int, Api]] = MappingProxyType(
     }
 )
 
-WITH_DATA: Final = Apis({**DISPATCH, **_DATA}, FRAMES_WITH_RECORDS)
+_GROUPS: Final[Mapping[int, Api]] = MappingProxyType(
+    {
+        OFFSET_COMMIT: Api(offset_commit.VERSIONS, offset_commit.read_offset_commit_request, _put_to_groups),
+        OFFSET_FETCH: Api(offset_fetch.VERSIONS, offset_fetch.read_offset_fetch_request, _put_to_groups),
+        JOIN_GROUP: Api(join_group.VERSIONS, join_group.read_join_group_request, _put_to_groups),
+        HEARTBEAT: Api(heartbeat.VERSIONS, heartbeat.read_heartbeat_request, _put_to_groups),
+        LEAVE_GROUP: Api(leave_group.VERSIONS, leave_group.read_leave_group_request, _put_to_groups),
+        SYNC_GROUP: Api(sync_group.VERSIONS, sync_group.read_sync_group_request, _put_to_groups),
+        DESCRIBE_GROUPS: Api(describe_groups.VERSIONS, describe_groups.read_describe_groups_request, _put_to_groups),
+        LIST_GROUPS: Api(list_groups.VERSIONS, list_groups.read_list_groups_request, _put_to_groups),
+        TXN_OFFSET_COMMIT: Api(
+            txn_offset_commit.VERSIONS, txn_offset_commit.read_txn_offset_commit_request, _put_to_groups
+        ),
+        DELETE_GROUPS: Api(delete_groups.VERSIONS, delete_groups.read_delete_groups_request, _put_to_groups),
+        OFFSET_DELETE: Api(offset_delete.VERSIONS, offset_delete.read_offset_delete_request, _put_to_groups),
+    }
+)
+
+WITH_DATA: Final = Apis({**DISPATCH, **_DATA}, LONGER_FRAMES)
 """With a store."""
+
+WITH_GROUPS: Final = Apis({**WITH_DATA.dispatch, **_GROUPS}, LONGER_FRAMES)
+"""With consumer groups besides."""

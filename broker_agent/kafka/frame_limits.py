@@ -7,11 +7,32 @@ from types import MappingProxyType
 from typing import Final
 
 from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES
+from pidkeeper.broker_agent.kafka.wire.groups.frames import (
+    MAX_JOIN_FRAME_BYTES,
+    MAX_OFFSETS_FRAME_BYTES,
+    MAX_SYNC_FRAME_BYTES,
+)
 from pidkeeper.service.kafka.application import HEAD_BYTES
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
-from pidkeeper.service.kafka.wire.versions import PRODUCE
+from pidkeeper.service.kafka.wire.versions import (
+    JOIN_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
+)
 
-FRAMES_WITH_RECORDS: Final[Mapping[int, int]] = MappingProxyType({PRODUCE: MAX_PRODUCE_FRAME_BYTES})
+LONGER_FRAMES: Final[Mapping[int, int]] = MappingProxyType(
+    {
+        PRODUCE: MAX_PRODUCE_FRAME_BYTES,
+        OFFSET_COMMIT: MAX_OFFSETS_FRAME_BYTES,
+        OFFSET_FETCH: MAX_OFFSETS_FRAME_BYTES,
+        TXN_OFFSET_COMMIT: MAX_OFFSETS_FRAME_BYTES,
+        JOIN_GROUP: MAX_JOIN_FRAME_BYTES,
+        SYNC_GROUP: MAX_SYNC_FRAME_BYTES,
+    }
+)
 """What may be longer than MAX_FRAME_BYTES where partitions are kept, in bytes after the length field."""
 
 

@@ -11,7 +11,7 @@ from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, DataCall, TransactionalCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, Call
 from pidkeeper.broker_agent.kafka.frame_limits import check_length
 from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
@@ -40,7 +40,6 @@ MAX_RUNS: Final = 256
 """Runs remembered: four client ids at every length. One takes up to 80 KiB (64 frames of 512 bytes, twice, and how to
 read and write them), so the memory of all stays under 21 MiB. Emptied when full: that costs some microseconds each."""
 
-_PRODUCE: Final = PRODUCE.to_bytes(2, "big")
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
 _IN_ORDER: Final = frozenset(
@@ -73,7 +72,7 @@ class KafkaResponder:
         self._memo: dict[bytes, bool] = {}
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
-    def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | TransactionalCall | DataCall, int]:
+    def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | Call, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
@@ -89,7 +88,7 @@ class KafkaResponder:
         answers, used = self._respond_to_run(data)
         return (answers, used) if used else self._respond_to_each(data, caller)
 
-    def _respond_to_each(self, data: bytes, caller: Caller) -> tuple[bytes | TransactionalCall | DataCall, int]:
+    def _respond_to_each(self, data: bytes, caller: Caller) -> tuple[bytes | Call, int]:
         """As `respond`, frame by frame."""
         memo = self._memo
         position, end_of_data = 0, len(data)
@@ -150,9 +149,11 @@ class KafkaResponder:
             return FLEXIBLE_FRAME.pack(_FLEXIBLE_LENGTH, correlation_id, 0, 0, error, claimed, epoch, 0)
         return CLASSIC_FRAME.pack(_CLASSIC_LENGTH, correlation_id, 0, error, claimed, epoch)
 
-    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | TransactionalCall | DataCall:
+    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | Call:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
-        reader = (RecordsReader if frame[4:6] == _PRODUCE else Reader)(frame[4:])
+        key = int.from_bytes(frame[4:6], "big")
+        kind = RecordsReader if key == PRODUCE else Reader
+        reader = kind(frame[4:], self._apis.longer.get(key, MAX_FRAME_BYTES))
         header = read_request_header(reader, self._apis.served)
         api = self._apis.dispatch[header.api_key]
         request = api.read(reader, header.api_version)

@@ -12,16 +12,27 @@ from pidkeeper.service.kafka.wire.versions import (
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_GROUPS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
     INIT_PRODUCER_ID,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
     PRODUCE,
+    SYNC_GROUP,
+    TXN_OFFSET_COMMIT,
     Versions,
 )
 
@@ -30,7 +41,15 @@ _FIRST: Final[Mapping[int, int]] = MappingProxyType(
         FETCH: 1,
         LIST_OFFSETS: 2,
         METADATA: 3,
+        OFFSET_COMMIT: 3,
+        OFFSET_FETCH: 3,
         FIND_COORDINATOR: 1,
+        JOIN_GROUP: 2,
+        HEARTBEAT: 1,
+        LEAVE_GROUP: 1,
+        SYNC_GROUP: 1,
+        DESCRIBE_GROUPS: 1,
+        LIST_GROUPS: 1,
         CREATE_TOPICS: 2,
         DELETE_TOPICS: 1,
         DELETE_RECORDS: 0,
@@ -38,10 +57,15 @@ _FIRST: Final[Mapping[int, int]] = MappingProxyType(
         ADD_PARTITIONS_TO_TXN: 0,
         ADD_OFFSETS_TO_TXN: 0,
         END_TXN: 0,
+        TXN_OFFSET_COMMIT: 0,
         DESCRIBE_CONFIGS: 0,
+        DELETE_GROUPS: 0,
     }
 )
 """APIs whose answers begin with it, and since which version they do."""
+
+_SECOND: Final[Mapping[int, int]] = MappingProxyType({OFFSET_DELETE: 0})
+"""Those that have it behind an error code."""
 
 _LAST: Final[Mapping[int, int]] = MappingProxyType({PRODUCE: 1, API_VERSIONS: 1})
 """Those that end with it, before their tagged fields. Answers here have none of these."""
@@ -61,6 +85,8 @@ def with_throttle_time(frame: bytes, key: int, version: int, served: Mapping[int
     flexible = versions.is_flexible(version)
     if version >= _FIRST.get(key, version + 1):
         at = _HEAD_BYTES + flexible
+    elif version >= _SECOND.get(key, version + 1):
+        at = _HEAD_BYTES + flexible + 2
     elif version >= _LAST.get(key, version + 1):
         at = len(frame) - 4 - flexible
     else:
