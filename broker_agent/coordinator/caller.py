@@ -11,7 +11,7 @@ MayUse = Callable[[str], bool]
 """Whether a caller may use a transactional id."""
 
 May = Callable[[str, str], bool]
-"""Whether a caller may do what an operation of `security.acls` is to the topic of a name."""
+"""Whether a caller may do what an operation of `security.acls` is to the topic or the group of a name."""
 
 
 def anything(_: str) -> bool:
@@ -20,7 +20,7 @@ def anything(_: str) -> bool:
 
 
 def everything(_: str, __: str) -> bool:
-    """Likewise, of topics."""
+    """Likewise, of topics and groups."""
     return True
 
 
@@ -38,12 +38,13 @@ class FetchMeter(Protocol):
 
 class Caller(NamedTuple):
     """`has_hung_up`: whether it has closed its connection, so that nobody waits for the answer. `meter`: counts what it
-    fetches, if that is counted."""
+    fetches, if that is counted. `host`: its address, for people."""
 
     may_use: MayUse = anything
     has_hung_up: Callable[[], bool] = never
     may: May = everything
     meter: FetchMeter | None = None
+    host: str = ""
 
 
 ANYBODY: Final = Caller()

@@ -1,8 +1,8 @@
-"""Which agents live, and which of them coordinates a transactional id. Pure: no clock, no I/O.
+"""Which agents live, and which of them coordinates a transactional id or a consumer group. Pure: no clock, no I/O.
 
-Any agent can serve any transactional id, for the truth is in the quorum; naming one spreads the load. Rendezvous
-hashing (Thaler and Ravishankar 1998) names the agent with the highest weight for the id, so that an agent that dies
-moves its own ids and no others.
+Any agent can serve any transactional id, for the truth is in the quorum; naming one spreads the load. The members of
+a group have to come to the same one. Rendezvous hashing (Thaler and Ravishankar 1998) names the agent with the highest
+weight for the id, so that an agent that dies moves its own ids and no others.
 """
 
 from __future__ import annotations
@@ -69,9 +69,16 @@ class Directory:
 
     def coordinator(self, transactional_id: str) -> Node:
         """The agent that coordinates `transactional_id`; all agents with the same list name the same one."""
+        return self._drawn(self._live, transactional_id)
+
+    def group_coordinator(self, group_id: str) -> Node:
+        """Likewise of a consumer group: one that keeps records, since no other serves groups."""
+        return self._drawn(self.keepers or self._live, group_id)
+
+    def _drawn(self, nodes: Iterable[Node], key: str) -> Node:
         self._on_lookup()
-        name = transactional_id.encode()
-        return max(self._live, key=lambda node: weight(node.id, name))
+        name = key.encode()
+        return max(nodes, key=lambda node: weight(node.id, name))
 
 
 def weight(broker_id: int, transactional_id: bytes) -> bytes:

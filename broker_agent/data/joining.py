@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from pidkeeper.broker_agent.data.topics import Topics, log_of
-from pidkeeper.broker_agent.security.acls import TOPIC_WRITE
+from pidkeeper.broker_agent.security.resources import TOPIC_WRITE
 from pidkeeper.protocol.messages import TransactionTopic
 
 

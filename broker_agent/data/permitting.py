@@ -34,7 +34,7 @@ from pidkeeper.broker_agent.kafka.wire.data.produce import (
     TopicRecords,
 )
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic, TopicMetadata
-from pidkeeper.broker_agent.security.acls import (
+from pidkeeper.broker_agent.security.resources import (
     TOPIC_CREATE,
     TOPIC_DELETE,
     TOPIC_DESCRIBE,

@@ -8,7 +8,8 @@ from typing import Any, Final
 from pidkeeper.broker_agent.coordinator.caller import Caller, May, MayUse
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, DataCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.security.acls import TOPIC_DESCRIBE, AclList
+from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.resources import GROUP_DESCRIBE, TOPIC_DESCRIBE
 from pidkeeper.service.access import Principal
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.problems import quoted
@@ -16,8 +17,8 @@ from pidkeeper.service.problems import quoted
 
 class AgentApplication:
     """`service.kafka.application.Application`: `responder` answers what the agent can, `ask` what takes the
-    controllers or the store, `ask_soon` what of that takes no task. `acls`: which transactional ids and topics clients
-    may use. `apis`: what is served.
+    controllers or the store, `ask_soon` what of that takes no task. `acls`: which transactional ids, topics and groups
+    clients may use. `apis`: what is served.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class AgentApplication:
     def caller(
         self, principal: Principal, host: str, has_hung_up: Callable[[], bool], _: Callable[[float], None]
     ) -> Caller:
-        """Whoever asks, with what rules say of its transactional ids and topics."""
+        """Whoever asks, with what rules say of its transactional ids, topics and groups."""
         if self._acls is None:
-            return Caller(has_hung_up=has_hung_up)
-        return Caller(self._may_use(principal, host, self._acls), has_hung_up, self._may(principal, host, self._acls))
+            return Caller(has_hung_up=has_hung_up, host=host)
+        acls = self._acls
+        return Caller(self._may_use(principal, host, acls), has_hung_up, self._may(principal, host, acls), host=host)
 
     def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
         """Produce, where partitions are kept: many are under way, and wait for one thing together."""
@@ -65,14 +67,14 @@ class AgentApplication:
         return may_use
 
     def _may(self, principal: Principal, host: str, acls: AclList) -> May:
-        """Likewise, of topics. That one is not shown among all that there are is no complaint."""
+        """Likewise, of topics and groups. That one is not shown among all that there are is no complaint."""
         allowed = acls.may(principal.name)
 
-        def may(operation: str, topic: str) -> bool:
-            if allowed(operation, topic):
+        def may(operation: str, name: str) -> bool:
+            if allowed(operation, name):
                 return True
-            if operation != TOPIC_DESCRIBE:
-                self._complaints.about(host, f"no rule allows {principal.name} {operation} of topic {quoted(topic)}")
+            if operation not in {TOPIC_DESCRIBE, GROUP_DESCRIBE}:
+                self._complaints.about(host, f"no rule allows {principal.name} {operation} of {quoted(name)}")
             return False
 
         return may

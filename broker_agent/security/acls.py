@@ -1,9 +1,9 @@
-"""Rules of who may use which transactional id and topic, in one file that is read again when it changes.
+"""Rules of who may use which transactional id, topic and group, in one file that is read again when it changes.
 
 A line is `allow|deny PRINCIPAL RESOURCE PATTERN`, with quotes around what has spaces, as in a shell. A principal is a
 name as the log has it, or `*` for everybody. A pattern that ends in `*` is of all names that begin so. As in Kafka,
 what is denied is denied, whatever is allowed besides, and what no rule allows is not allowed; and who may read, write
-or delete a topic may describe it. `topic` stands for all that can be done to one.
+or delete a topic or a group may describe it. `topic` and `group` stand for all that can be done to one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pidkeeper.broker_agent.security.fingerprints import fingerprint_of
+from pidkeeper.broker_agent.security.resources import DESCRIBES, PARTS, RESOURCES, TRANSACTIONAL_ID
 from pidkeeper.service.listed_lines import read_lines
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
@@ -21,25 +22,8 @@ from pidkeeper.service.settings import SettingsError
 ALLOW: Final = "allow"
 DENY: Final = "deny"
 EVERYBODY: Final = "*"
-TRANSACTIONAL_ID: Final = "transactional-id"
-TOPIC: Final = "topic"
-TOPIC_READ: Final = "topic-read"
-TOPIC_WRITE: Final = "topic-write"
-TOPIC_CREATE: Final = "topic-create"
-TOPIC_DELETE: Final = "topic-delete"
-TOPIC_DESCRIBE: Final = "topic-describe"
-RESOURCES: Final = (
-    TRANSACTIONAL_ID,
-    TOPIC,
-    TOPIC_READ,
-    TOPIC_WRITE,
-    TOPIC_CREATE,
-    TOPIC_DELETE,
-    TOPIC_DESCRIBE,
-)
 
-_DESCRIBES: Final = frozenset({TOPIC_READ, TOPIC_WRITE, TOPIC_DELETE})
-"""Who is allowed one of these may describe the topic (`AclEntry` in Kafka)."""
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Acl(NamedTuple):
@@ -62,9 +46,9 @@ class Acl(NamedTuple):
         return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
 
     def _is_of(self, resource: str) -> bool:
-        if resource == self.resource or (self.resource == TOPIC and resource in RESOURCES[2:]):
+        if resource == self.resource or resource in PARTS.get(self.resource, _NONE):
             return True
-        return resource == TOPIC_DESCRIBE and self.effect == ALLOW and self.resource in _DESCRIBES
+        return self.effect == ALLOW and self.resource in DESCRIBES.get(resource, _NONE)
 
 
 class _Rules(NamedTuple):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import uuid
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +74,15 @@ def test_ids_are_spread_evenly() -> None:
     for number in range(8000):
         counts[known.coordinator(f"id-{number}").id] += 1
     assert all(1800 < count < 2200 for count in counts.values()), counts
+
+
+def test_groups_are_coordinated_by_those_alone_who_keep_records() -> None:
+    known = Directory(OWN)
+    assert known.group_coordinator("g") == OWN
+    known.update([broker(1), msgspec.structs.replace(broker(2), store_id=uuid.uuid4()), broker(3)])
+    assert {known.group_coordinator(f"g-{number}").id for number in range(20)} == {2}
+    known.update([broker(1), broker(3)])
+    assert {known.group_coordinator(f"g-{number}").id for number in range(50)} == {1, 3}, "they come again, or wait"
 
 
 def test_the_weights_never_change() -> None:

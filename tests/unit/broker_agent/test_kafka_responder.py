@@ -16,7 +16,7 @@ from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka import answers
 from pidkeeper.broker_agent.kafka import responder as kafka_responder
-from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, TransactionalCall
+from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, WITH_GROUPS, TransactionalCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
@@ -228,6 +228,30 @@ def test_no_coordinator_is_found_for_a_group(version: int) -> None:
         assert "no consumer groups" in response.coordinators[0].error_message
     else:
         assert (response.error_code, response.node_id, kio.error_code.value) == (30, -1, 30)
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_where_groups_are_served_the_directory_names_their_coordinator(version: int) -> None:
+    known = directory(2, 9)
+    responder = KafkaResponder(BlockReserve(), known, lambda: "cluster-x", apis=WITH_GROUPS)
+    keys = ["g", "", "long" * 70]
+    expected = [(0, *astuple(known.group_coordinator(key))) for key in keys[:2]] + [(30, -1, "", -1)]
+    batches = [keys] if version >= 4 else [[key] for key in keys]
+    told: list[Any] = []
+    for batch in batches:
+        frame = ask(responder, find(version, batch, 0))
+        response = kafka_python_response("find_coordinator", version, frame)
+        told += response.coordinators if version >= 4 else [response]
+    assert [(one.error_code, one.node_id, one.host, one.port) for one in told] == expected
+
+
+def test_whoever_may_not_describe_a_group_is_told_no_coordinator() -> None:
+    responder = KafkaResponder(BlockReserve(), directory(), lambda: "cluster-x", apis=WITH_GROUPS)
+    caller = Caller(may=lambda operation, name: (operation, name) == ("group-describe", "mine"))
+    response, _ = responder.respond(find(4, ["mine", "other"], 0), caller)
+    assert isinstance(response, bytes)
+    found = kafka_python_response("find_coordinator", 4, response[4:]).coordinators
+    assert [(one.key, one.error_code) for one in found] == [("mine", 0), ("other", 30)]
 
 
 @pytest.mark.parametrize("version", range(1, 7))

@@ -87,7 +87,11 @@ def test_what_clients_would_not_agree_about_is_no_password(tmp_path: Path, typed
         (["acls", "add", "{dir}/acls", "allow", "--principal", "", "--transactional-id", "b"], 2, "is empty"),
         (["acls", "add", "{dir}/acls", "allow", "--principal", "a", "--transactional-id", "b\nallow"], 2, "be printed"),
         (["acls", "list", "{dir}/users"], 1, "must be allow"),
-        (["acls", "add", "{dir}/acls", "allow", "--principal", "a"], 2, "one of --transactional-id and --topic"),
+        (
+            ["acls", "add", "{dir}/acls", "allow", "--principal", "a"],
+            2,
+            "--topic and --group",
+        ),
         (
             [
                 "acls",
@@ -154,3 +158,21 @@ def test_rules_for_topics(tmp_path: Path) -> None:
     assert check("in", "--operation", "write") == (1, "alice may not write topic in\n")
     run("acls", "remove", file, "allow", "--principal", "alice", "--topic", "in", "--operation", "read")
     assert check("in", "--operation", "read")[0] == 1
+
+
+def test_rules_for_groups(tmp_path: Path) -> None:
+    file = tmp_path / "acls"
+    run("acls", "add", file, "allow", "--principal", "alice", "--group", "own*")
+    run("acls", "add", file, "allow", "--principal", "alice", "--group", "in", "--operation", "read")
+    assert file.read_text() == "allow alice group 'own*'\nallow alice group-read in\n"
+
+    def check(group: str, *operation: str) -> tuple[int, str]:
+        told = run("acls", "check", file, "--principal", "alice", "--group", group, *operation)
+        return told.exit_code, told.output
+
+    assert check("own-1") == (0, "alice may do everything with group own-1\n")
+    assert check("in") == (1, "alice may not do everything with group in\n")
+    assert check("in", "--operation", "describe") == (0, "alice may describe group in\n")
+    assert check("in", "--operation", "delete") == (1, "alice may not delete group in\n")
+    refused = run("acls", "check", file, "--principal", "alice", "--group", "in", "--operation", "write")
+    assert (refused.exit_code, "nobody can write a group" in refused.output) == (2, True)

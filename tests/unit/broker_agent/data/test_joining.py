@@ -16,7 +16,7 @@ from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
-from pidkeeper.broker_agent.security.acls import TOPIC_WRITE
+from pidkeeper.broker_agent.security.resources import TOPIC_WRITE
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.service.kafka.wire.headers import RequestHeader

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.security.acls import (
-    ALLOW,
-    DENY,
-    EVERYBODY,
+from pidkeeper.broker_agent.security.acls import ALLOW, DENY, EVERYBODY, Acl, AclList, allows, read_acls
+from pidkeeper.broker_agent.security.resources import (
+    GROUP,
+    GROUP_DELETE,
+    GROUP_DESCRIBE,
+    GROUP_READ,
     RESOURCES,
     TOPIC,
     TOPIC_CREATE,
@@ -21,10 +23,6 @@ from pidkeeper.broker_agent.security.acls import (
     TOPIC_READ,
     TOPIC_WRITE,
     TRANSACTIONAL_ID,
-    Acl,
-    AclList,
-    allows,
-    read_acls,
 )
 from pidkeeper.service.settings import SettingsError
 
@@ -82,10 +80,34 @@ TOPICS = [
     ],
 )
 def test_what_may_be_done_to_a_topic(name: str, allowed: set[str]) -> None:
-    operations = set(RESOURCES) - {TRANSACTIONAL_ID, TOPIC}
+    operations = set(RESOURCES) - {TRANSACTIONAL_ID, TOPIC, GROUP}
     assert {one for one in operations if allows(TOPICS, "alice", one, name)} == allowed
     assert not allows(TOPICS, "alice", TRANSACTIONAL_ID, name)
     assert not allows(ACLS, "root", TOPIC_READ, name), "a rule for transactional ids is none for topics"
+
+
+GROUPS = [
+    Acl(ALLOW, "alice", GROUP_READ, "in*"),
+    Acl(ALLOW, "alice", GROUP, "own"),
+    Acl(DENY, "alice", GROUP_DELETE, "own"),
+    Acl(ALLOW, "alice", GROUP_DELETE, "hidden"),
+    Acl(DENY, "alice", GROUP_DESCRIBE, "hidden"),
+    Acl(ALLOW, "alice", TOPIC, "*"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("in-1", {GROUP_READ, GROUP_DESCRIBE}),
+        ("own", {GROUP_READ, GROUP_DESCRIBE}),
+        ("hidden", {GROUP_DELETE}),
+        ("other", set()),
+    ],
+)
+def test_what_may_be_done_to_a_group(name: str, allowed: set[str]) -> None:
+    operations = {GROUP_READ, GROUP_DELETE, GROUP_DESCRIBE}
+    assert {one for one in operations if allows(GROUPS, "alice", one, name)} == allowed
 
 
 printable = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=20)
@@ -120,7 +142,7 @@ def test_new_rules_hold_for_who_is_there_already(tmp_path: Path) -> None:
         ("allow alice transactional-id a b", "must be allow"),
         ("allow '' transactional-id a", "must be allow"),
         ("permit alice transactional-id a", "not with 'permit'"),
-        ("allow alice group a", "'group' is no resource"),
+        ("allow alice cluster a", "'cluster' is no resource"),
         ("allow 'alice transactional-id a", "No closing quotation"),
     ],
 )
