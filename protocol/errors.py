@@ -33,6 +33,7 @@ class ErrorCode(enum.Enum):
     UNKNOWN_MEMBER_ID = (25, 409, False, "client", "the group has no such member")
     INVALID_SESSION_TIMEOUT = (26, 400, False, "client", "the session timeout is out of bounds")
     REBALANCE_IN_PROGRESS = (27, 409, True, "client", "the group is rebalancing: join it again")
+    INVALID_COMMIT_OFFSET_SIZE = (28, 400, False, "client", "the offsets are more than may be committed at once")
     GROUP_AUTHORIZATION_FAILED = (30, 403, False, "operator", "the group is not allowed here")
     CLUSTER_AUTHORIZATION_FAILED = (31, 403, False, "operator", "the caller may not act on this cluster")
     UNSUPPORTED_SASL_MECHANISM = (33, 400, False, "client", "this way of authentication is not offered here")

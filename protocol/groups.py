@@ -44,6 +44,11 @@ MAX_OFFSET_METADATA_BYTES: Final = 4096
 MAX_OFFSETS_BYTES: Final = 64 * 1024
 """Of the offsets in one record, as `TopicOffsets.encoded_bytes` counts them: 13 with the longest metadata."""
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions`. There is no such topic here: a transaction that is to settle the
+offsets of a group has the group's partition of it among its own (AddOffsetsToTxn)."""
+
 NO_VERSION: Final = -1
 """Of a group that is not known: the first record replaces nothing."""
 
@@ -54,8 +59,10 @@ MEMBER_BYTES: Final = 16
 GROUP_BYTES: Final = 96
 TOPIC_OFFSETS_BYTES: Final = 8
 OFFSET_BYTES: Final = 28
+OFFSETS_RECORD_BYTES: Final = 48
 """At most, of an encoded member without its texts, of a group's record without its texts and members, of a topic's
-offsets without its name and partitions, and of one partition's offset without its metadata."""
+offsets without its name and partitions, of one partition's offset without its metadata, and of a record of offsets, or
+of their removal, without its group's id and topics."""
 
 GroupId = Annotated[str, msgspec.Meta(max_length=MAX_GROUP_ID_LENGTH)]
 """An empty one is legal in Kafka, for offsets without members."""
@@ -156,6 +163,15 @@ class RemoveOffsetsRecord(msgspec.Struct, frozen=True, array_like=True, forbid_u
     group_id: GroupId
     topics: Annotated[tuple[TopicPartitions, ...], msgspec.Meta(min_length=1, max_length=MAX_COMMITTED_OFFSETS)]
     timestamp_ms: int
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of OFFSETS_TOPIC that a group's offsets have: Java's String.hashCode, its sign bit cleared."""
+    encoded = group_id.encode("utf-16-be")
+    hashed = 0
+    for position in range(0, len(encoded), 2):
+        hashed = (31 * hashed + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFF_FFFF
+    return (hashed & 0x7FFF_FFFF) % OFFSETS_PARTITIONS
 
 
 GroupsRecord = GroupRecord | RemoveGroupRecord | OffsetsRecord | RemoveOffsetsRecord

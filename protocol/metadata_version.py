@@ -48,7 +48,7 @@ GROUPS: Final = 12
 """GroupRecord, RemoveGroupRecord, OffsetsRecord and RemoveOffsetsRecord, and the snapshot's section for them. The
 record that ends a transaction settles the offsets that it holds."""
 
-LATEST: Final = SEGMENTS
+LATEST: Final = GROUPS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

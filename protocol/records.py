@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.groups import GroupRecord, OffsetsRecord, RemoveGroupRecord, RemoveOffsetsRecord
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
 from pidkeeper.protocol.logs import (
     BrokerStoreRecord,
@@ -29,6 +30,7 @@ from pidkeeper.protocol.metadata_version import (
     ADDED_PARTITIONS,
     BASE,
     FOUNDING,
+    GROUPS,
     MEMBERSHIP,
     MIGRATION,
     PARTITION_LOGS,
@@ -224,6 +226,10 @@ Record = (
     | SegmentRecord
     | LogStartsRecord
     | CollectionReleasedRecord
+    | GroupRecord
+    | RemoveGroupRecord
+    | OffsetsRecord
+    | RemoveOffsetsRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -255,6 +261,10 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     SegmentRecord,
     LogStartsRecord,
     CollectionReleasedRecord,
+    GroupRecord,
+    RemoveGroupRecord,
+    OffsetsRecord,
+    RemoveOffsetsRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -284,6 +294,10 @@ _NEEDED: Final[dict[type[Any], int]] = {
     SegmentRecord: SEGMENTS,
     LogStartsRecord: SEGMENTS,
     CollectionReleasedRecord: SEGMENTS,
+    GroupRecord: GROUPS,
+    RemoveGroupRecord: GROUPS,
+    OffsetsRecord: GROUPS,
+    RemoveOffsetsRecord: GROUPS,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

@@ -16,6 +16,7 @@ from pidkeeper.protocol.founding import EvidentBroker, FoundingRecord, HighestId
 from pidkeeper.protocol.ids import MAX_BROKER_ID, OWN
 from pidkeeper.protocol.metadata_version import (
     FOUNDING,
+    GROUPS,
     MEMBERSHIP,
     MIGRATION,
     PARTITION_LOGS,
@@ -28,6 +29,7 @@ from pidkeeper.protocol.metadata_version import (
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
 from pidkeeper.protocol.transactions import TransactionRecord
+from pidkeeper.snapshots.groups_image import GroupsImage
 from pidkeeper.snapshots.logs_image import LogsImage
 
 MAX_EVIDENCE: Final = 256
@@ -102,7 +104,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `evidence` ascends by broker id. `succession`: that by which the quorum came to its founding, if it took the place
     of another. Raises ValueError if brokers, transactions or evidence do not ascend, if a section is newer than
     `version`, if IDs of `own_ids` are taken or not allocated, or if `succession` is of another founding.
-    `logs`: partition logs, None where there never were any.
+    `logs`: partition logs, None where there never were any. `groups`: consumer groups, None where there are none.
     """
 
     version: MetadataVersion
@@ -120,6 +122,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     evidence: Annotated[tuple[Evidence, ...], msgspec.Meta(max_length=MAX_EVIDENCE)] = ()
     succession: SuccessionRecord | None = None
     logs: LogsImage | None = None
+    groups: GroupsImage | None = None
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
@@ -132,6 +135,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise ValueError(f"a state image of version {self.version} with partition logs")
         if self.version < SEGMENTS and self.logs is not None and self.logs.collected:
             raise ValueError(f"a state image of version {self.version} with segments")
+        if self.version < GROUPS and self.groups is not None:
+            raise ValueError(f"a state image of version {self.version} with consumer groups")
         names = [record.transactional_id for record in self.transactions]
         if any(one >= other for one, other in itertools.pairwise(names)):
             raise ValueError("the transactions do not ascend by transactional id")

@@ -26,6 +26,7 @@ import msgspec
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.transactions import TransactionRecord, lean
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
+from pidkeeper.snapshots.groups_image import GroupsImage
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import LogImage, LogsImage
 from pidkeeper.snapshots.rows import Rows
@@ -97,7 +98,7 @@ def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _body(image: StateImage) -> Iterator[bytes]:
-    """What msgspec makes of `image`, but each transaction, log and producer for itself."""
+    """What msgspec makes of `image`, but each transaction, log, producer, group and offset for itself."""
     fields = [field for field in _FIELDS if field.required or getattr(image, field.name)]
     yield _msgpack_head(0x80, len(fields))
     for field in fields:
@@ -106,6 +107,8 @@ def _body(image: StateImage) -> Iterator[bytes]:
             yield from _one_by_one(image.transactions)
         elif field.name == "logs" and image.logs is not None:
             yield from _logs(image.logs)
+        elif field.name == "groups" and image.groups is not None:
+            yield from _groups(image.groups)
         else:
             yield _ENCODER.encode(getattr(image, field.name))
 
@@ -126,6 +129,13 @@ def _logs(logs: LogsImage) -> Iterator[bytes]:
             yield from _one_by_one(value)
         else:
             yield _ENCODER.encode(value)
+
+
+def _groups(groups: GroupsImage) -> Iterator[bytes]:
+    yield _msgpack_head(0x80, len(groups.__struct_fields__))
+    for field in groups.__struct_fields__:
+        yield _ENCODER.encode(field)
+        yield from _one_by_one(getattr(groups, field))
 
 
 def _log(log: LogImage) -> Iterator[bytes]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pidkeeper.broker_agent.coordinator.caller import MayUse
-from pidkeeper.broker_agent.coordinator.directory import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.groups import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
 from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,

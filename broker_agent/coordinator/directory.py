@@ -20,10 +20,6 @@ MAX_NODES: Final = 256
 """Agents known; of more, those with the lowest ids. With the longest addresses (264 bytes) they make a Metadata
 response of 73 KiB."""
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-OFFSETS_PARTITIONS: Final = 50
-"""Kafka's default of `offsets.topic.num.partitions`."""
-
 
 class Node(msgspec.Struct, frozen=True):
     """A broker, at the address that clients shall connect to."""
@@ -87,12 +83,3 @@ def weight(broker_id: int, transactional_id: bytes) -> bytes:
     The first eight bytes of BLAKE2b over the id as a big-endian INT32, and the transactional id.
     """
     return blake2b(broker_id.to_bytes(4, "big") + transactional_id, digest_size=8).digest()
-
-
-def offsets_partition(group_id: str) -> int:
-    """The partition of OFFSETS_TOPIC that holds a group's offsets: Java's String.hashCode, its sign bit cleared."""
-    encoded = group_id.encode("utf-16-be")
-    hashed = 0
-    for position in range(0, len(encoded), 2):
-        hashed = (31 * hashed + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFF_FFFF
-    return (hashed & 0x7FFF_FFFF) % OFFSETS_PARTITIONS

@@ -19,8 +19,9 @@ from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES
 from pidkeeper.controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.requests import CommitObject, Request
+from pidkeeper.controller.state.requests import CommitObject, GroupRequest, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.groups import GROUP_BYTES, MAX_GROUP_ID_LENGTH, MAX_MEMBERS_BYTES, MAX_PROTOCOL_TYPE_LENGTH
 from pidkeeper.protocol.logs import BATCH_BYTES, MAX_OBJECT_BATCHES, OBJECT_BYTES
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
 from pidkeeper.service.histogram import Histogram
@@ -35,9 +36,16 @@ MAX_WAITING: Final = 8192
 MAX_WAITING_COMMITS: Final = 1024
 """Objects waiting likewise: an agent has one commit under way."""
 
+MAX_WAITING_GROUPS: Final = 4096
+"""Requests about consumer groups waiting likewise: a consumer has one under way."""
+
 MAX_COMMIT_BYTES: Final = OBJECT_BYTES + BATCH_BYTES * MAX_OBJECT_BATCHES
-"""Of one entry, for commits of objects: the largest one, or several smaller ones. All else has the other two thirds,
-and waits for the decision about so many batches at most, some 10 ms."""
+"""Of one entry, for commits of objects: the largest one, or several smaller ones. All else waits for the decision about
+so many batches at most, some 10 ms."""
+
+MAX_GROUP_BYTES: Final = GROUP_BYTES + 4 * (MAX_GROUP_ID_LENGTH + MAX_PROTOCOL_TYPE_LENGTH) + MAX_MEMBERS_BYTES
+"""Of one entry, for consumer groups: the largest one, as many offsets as one record has, or some 600 commits of one
+offset, which take 10 ms likewise. What is neither an object's nor a group's has the rest, nearly a half."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -79,6 +87,7 @@ class Decider:
         self._checked = checked
         self._waiting: deque[Waiting] = deque()
         self._commits: deque[Waiting] = deque()
+        self._groups: deque[Waiting] = deque()
         self._in_flight: Proposal | None = None
         self.batches = 0
         self.requests = 0
@@ -91,15 +100,18 @@ class Decider:
         leadership is lost meanwhile: the outcome is then unknown, and a retry takes a fresh block (KIP-730,
         "Idempotent RPC").
         """
-        is_commit = type(request) is CommitObject
-        queue, most = (self._commits, MAX_WAITING_COMMITS) if is_commit else (self._waiting, MAX_WAITING)
+        queue, most = self._waiting, MAX_WAITING
+        if type(request) is CommitObject:
+            queue, most = self._commits, MAX_WAITING_COMMITS
+        elif isinstance(request, GroupRequest):
+            queue, most = self._groups, MAX_WAITING_GROUPS
         if len(queue) >= most:
             raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{most} requests wait already")
         queue.append(Waiting(request, answer))
 
     def waiting(self) -> int:
         """Requests not decided yet."""
-        return len(self._waiting) + len(self._commits)
+        return len(self._waiting) + len(self._commits) + len(self._groups)
 
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
@@ -125,7 +137,7 @@ class Decider:
 
     def fail(self, refusal: RequestError) -> None:
         """Answer whatever waits to be decided with `refusal`."""
-        for queue in (self._waiting, self._commits):
+        for queue in (self._waiting, self._commits, self._groups):
             while queue:
                 release(queue.popleft().answer, refusal)
 
@@ -139,12 +151,15 @@ class Decider:
         return self._proposals.confirm(batch.outcomes)
 
     def _next_batch(self) -> Batch:
-        """Decide what waits, up to what one entry holds. Commits have a share of their own, and take no other one's."""
+        """Decide what waits, up to what one entry holds. Objects and groups have a share each, and take no other's."""
         draft = Draft(self._machine, int(self._wall_clock() * 1000))
         outcomes: list[tuple[Answer, Any]] = []
-        kept = MAX_COMMIT_BYTES if self._commits else 0
-        confirm = self._decide_queue(self._waiting, draft, outcomes, MAX_ENTRY_BYTES - kept, bool(kept))
-        confirm |= self._decide_queue(self._commits, draft, outcomes, kept, 0)
+        commits = MAX_COMMIT_BYTES if self._commits else 0
+        groups = MAX_GROUP_BYTES if self._groups else 0
+        rest = MAX_ENTRY_BYTES - commits - groups
+        confirm = self._decide_queue(self._waiting, draft, outcomes, rest, bool(commits) + bool(groups))
+        confirm |= self._decide_queue(self._commits, draft, outcomes, commits, bool(groups))
+        confirm |= self._decide_queue(self._groups, draft, outcomes, groups, 0)
         return Batch(draft, outcomes, confirm)
 
     def _decide_queue(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from bisect import bisect_left
 from typing import Final
 
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.logs import producers
-from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.controller.state.transitions import has_joined
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
 from pidkeeper.protocol.logs import BATCH_BYTES, OBJECT_BYTES, BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
 from pidkeeper.protocol.metadata_version import PARTITION_LOGS
-from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord
+from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -139,18 +138,6 @@ def _refuse_pair(draft: Draft, topic: TopicRecord, batch: OfferedBatch) -> Error
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING if batch.transactional else None
     if (record.producer_id, record.producer_epoch) != (batch.producer_id, batch.producer_epoch):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if batch.transactional and not _has_joined(record, topic, batch.log):
+    if batch.transactional and not has_joined(record, topic.name, batch.log - topic.first_log):
         return ErrorCode.INVALID_TXN_STATE
     return None
-
-
-def _has_joined(record: TransactionRecord, topic: TopicRecord, log: int) -> bool:
-    """Whether the partition of a log belongs to the transaction under way."""
-    if record.status != TransactionStatus.ONGOING:
-        return False
-    partition = log - topic.first_log
-    for joined in record.partitions:
-        if joined.topic == topic.name:
-            place = bisect_left(joined.partitions, partition)
-            return place < len(joined.partitions) and joined.partitions[place] == partition
-    return False

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pidkeeper.controller.state import (
     commit_decisions,
+    group_decisions,
     id_decisions,
     migration_decisions,
     requests,
@@ -29,9 +30,18 @@ _LOG_DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
     requests.ObjectsDeleted: segment_decisions.objects_deleted,
     requests.ReleaseCollection: segment_decisions.release_collection,
 }
-_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS
+_CONFIRMED: Final = (
+    transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS | group_decisions.DECIDERS
+)
+_DECIDERS: Final = id_decisions.DECIDERS | _CONFIRMED
 
-_CONFIRMED: Final = frozenset(transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS)
+_MOST_BYTES: Final[dict[type[Any], Callable[[Any], int]]] = {
+    requests.CommitObject: commit_decisions.most_bytes,
+    requests.CreateTopic: topic_decisions.most_bytes,
+    requests.ExpireProducers: topic_decisions.most_bytes,
+    **dict.fromkeys(get_args(requests.SegmentRequest), segment_decisions.most_bytes),
+    **dict.fromkeys(group_decisions.DECIDERS, group_decisions.most_bytes),
+}
 
 REGISTRATION_BYTES: Final = 656
 """At most, of an encoded registration, endpoint and store: 64 characters of four bytes, 264 of one, 36 of a uuid, and
@@ -61,9 +71,9 @@ def decide(draft: Draft, request: requests.Request) -> Any:
 def must_be_confirmed(request: requests.Request) -> bool:
     """Whether no answer to `request` may leave before an entry is committed behind it, be there a record or not.
 
-    It says how a transactional id stands, or a log, or the migration. A leader that was deposed and does not know it
-    yet would fence the newest producer, or grant what an older one asks for; or call a phase the current one that is
-    over.
+    It says how a transactional id stands, or a log, or a group, or the migration. A leader that was deposed and does
+    not know it yet would fence the newest producer, or grant what an older one asks for; or call a phase the current
+    one that is over.
     """
     return type(request) in _CONFIRMED
 
@@ -96,12 +106,8 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
         return RECORD_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
-    if isinstance(request, requests.CommitObject):
-        return commit_decisions.most_bytes(request)
-    if isinstance(request, requests.CreateTopic | requests.ExpireProducers):
-        return topic_decisions.most_bytes(request)
-    if isinstance(request, requests.SegmentRequest):
-        return segment_decisions.most_bytes(request)
+    if (known := _MOST_BYTES.get(type(request))) is not None:
+        return known(request)
     if isinstance(request, requests.RecordFounding):
         return FOUNDING_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

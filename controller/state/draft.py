@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pidkeeper.controller.state.brokers import check_epoch
 from pidkeeper.controller.state.foundings import check_open
+from pidkeeper.controller.state.groups.state import GroupsState
 from pidkeeper.controller.state.logs.draft import LogsDraft
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.producer_ids import check_block_left
 from pidkeeper.controller.state.requests import Claimed
 from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS, gets_new_id
-from pidkeeper.controller.state.transitions import ends_at_once
+from pidkeeper.controller.state.transitions import TransactionStatus, ends_at_once
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.groups import GroupsRecord
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.logs import RemoveTopicRecord, TopicRecord
 from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import Record
@@ -34,6 +37,7 @@ class Draft:
 
     __slots__ = (
         "_brokers",
+        "_groups",
         "_logs",
         "_partition_bytes",
         "_transactions",
@@ -61,6 +65,7 @@ class Draft:
         self._users: dict[int, str] = {}
         self._partition_bytes = machine.transactions.partition_bytes
         self._logs: LogsDraft | None = None
+        self._groups: GroupsState | None = None
         self.records: list[Record] = []
 
     def require(self, metadata_version: int) -> None:
@@ -78,6 +83,18 @@ class Draft:
         if self._logs is None:
             self._logs = LogsDraft(self.machine.logs)
         return self._logs
+
+    @property
+    def groups(self) -> GroupsState:
+        """Consumer groups behind what is written so far; to be looked at only."""
+        if self._groups is None:
+            self._groups = GroupsState(self.machine.groups)
+        return self._groups
+
+    def write_group(self, record: GroupsRecord) -> None:
+        """Add a record of a group: what the rules of replay make of it, the rest of the batch sees."""
+        self.groups.replay(record, self.next_offset)
+        self.records.append(record)
 
     # Producer IDs, and where they come from.
 
@@ -151,6 +168,15 @@ class Draft:
         self.records.append(TransactionalBlockRecord(first, last, self.timestamp_ms))
         self.next_producer_id = last + 1
 
+    # Topics.
+
+    def remove_topic(self, topic: TopicRecord) -> None:
+        """Delete a topic, its logs, and the offsets that groups have in it."""
+        self.logs.remove(topic)
+        if self._groups is not None or len(self.machine.groups):
+            self.groups.drop_topic(topic.name)
+        self.records.append(RemoveTopicRecord(topic.topic_id, self.timestamp_ms))
+
     # Brokers.
 
     @property
@@ -214,14 +240,18 @@ class Draft:
                 self._take_own_id(record.producer_id)
             self._transactions[name] = record
             self._users[record.producer_id] = name
-            if before is not None and ends_at_once(before, record) and self._has_open_transactions():
-                self.logs.end_transaction(before, record)
+            if before is not None and ends_at_once(before, record):
+                self._settle(before, record)
         self._partition_bytes += added
         self.records.append(logged or record)
 
-    def _has_open_transactions(self) -> bool:
-        """Whether any log may have one."""
-        return self._logs is not None or self.machine.logs.open > 0
+    def _settle(self, before: TransactionRecord, after: TransactionRecord) -> None:
+        """The transaction of `before` ended: in the logs and the groups, if they may have anything of it."""
+        if self._logs is not None or self.machine.logs.open > 0:
+            self.logs.end_transaction(before, after)
+        if self._groups is not None or self.machine.groups.pending > 0:
+            committed = after.status == TransactionStatus.COMPLETE_COMMIT
+            self.groups.end_transaction(before.producer_id, committed=committed)
 
     def _take_own_id(self, producer_id: int) -> None:
         if self.own_ids.next_id is None:

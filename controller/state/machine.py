@@ -11,6 +11,7 @@ import msgspec
 
 from pidkeeper.controller.state.brokers import BrokersState, RegistrationRecord
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
+from pidkeeper.controller.state.groups.state import GroupsState
 from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
@@ -18,8 +19,9 @@ from pidkeeper.controller.state.producer_ids import ProducerIdsState
 from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
 from pidkeeper.controller.state.transitions import TransactionStatus, ends_at_once
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.groups import GroupRecord, GroupsRecord, OffsetsRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
-from pidkeeper.protocol.logs import BrokerStoreRecord, LogRecord, ObjectId, ObjectRecord
+from pidkeeper.protocol.logs import BrokerStoreRecord, LogRecord, ObjectId, ObjectRecord, RemoveTopicRecord
 from pidkeeper.protocol.metadata_version import (
     BASE,
     ENDS_AT_ONCE,
@@ -41,11 +43,14 @@ from pidkeeper.protocol.records import (
 )
 from pidkeeper.protocol.segments import RolledRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
     AddPartitionsRecord,
     ForgetTransactionRecord,
     TransactionalBlockRecord,
     TransactionRecord,
 )
+from pidkeeper.snapshots.groups_image import GroupsImage, OffsetRow, PendingRow
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner
 
@@ -95,6 +100,7 @@ class StateMachine:
         self.foundings = NOT_FOUNDED
         self.migration = MigrationState()
         self.logs = LogsState()
+        self.groups = GroupsState()
         self.metadata_version = BASE
         self.supported: Final = supported
 
@@ -177,10 +183,15 @@ class StateMachine:
         before = self.transactions.get(record.transactional_id)
         self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
         self.own_ids = own_ids
-        if isinstance(record, TransactionRecord) and before is not None and ends_at_once(before, record):
-            self.logs.end_transaction(before, record)
+        if isinstance(record, TransactionRecord) and before is not None:
+            if ends_at_once(before, record):
+                self.logs.end_transaction(before, record)
+                committed = record.status == TransactionStatus.COMPLETE_COMMIT
+                self.groups.end_transaction(before.producer_id, committed=committed)
+            held = 0 if record.status == TransactionStatus.ONGOING else self.groups.held_by(before.producer_id)
+            assert not held, f"G4: offset {offset} turns {before} into {record}, with {held} offsets pending"
 
-    def _serve(self, record: RegistrationRecord | LogRecord | RolledRecord, offset: int) -> None:
+    def _serve(self, record: RegistrationRecord | LogRecord | RolledRecord | GroupsRecord, offset: int) -> None:
         if isinstance(record, RegistrationRecord | BrokerStoreRecord):
             self.brokers.replay(record, offset)
             if isinstance(record, BrokerStoreRecord):
@@ -188,9 +199,16 @@ class StateMachine:
             elif isinstance(record, UnregisterBrokerRecord):
                 self.logs.unregistered(record.broker_id)
             return
+        if isinstance(record, GroupsRecord):
+            self._check_group(record, offset)
+            self.groups.replay(record, offset)
+            return
         if isinstance(record, ObjectRecord | SegmentRecord):
             self._check_committer(record.object, offset)
+        topic = self.logs.topics.of_id(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
         self.logs.replay(record, offset, self.foundings.founding_id)
+        if topic is not None:
+            self.groups.drop_topic(topic.name)
 
     def _pin(self, store_id: uuid.UUID, offset: int) -> None:
         first = self.logs.store_id is None
@@ -220,6 +238,32 @@ class StateMachine:
             f"L3: offset {offset} commits {name}, but the cluster's store is {self.logs.store_id}: {registration}"
         )
 
+    def _check_group(self, record: GroupsRecord, offset: int) -> None:
+        """What a record says of a coordinator, of partitions and of a transaction."""
+        if isinstance(record, GroupRecord):
+            registration = self.brokers.get(record.broker_id)
+            assert registration is not None and registration.broker_epoch == record.broker_epoch, (
+                f"S5: offset {offset} has {record}, but the broker has {registration}"
+            )
+        elif isinstance(record, OffsetsRecord):
+            for one in record.topics:
+                known = self.logs.topics.get(one.topic)
+                highest = max((told.partition for told in one.partitions), default=-1)
+                assert known is not None and highest < known.partitions, (
+                    f"G3: offset {offset} commits offsets of {one.topic}-{highest}, which there is not: {known}"
+                )
+            plain = record.producer_id == NO_PRODUCER_ID
+            epoch = NO_PRODUCER_EPOCH if plain else self._epoch_under_way(record.producer_id)
+            assert epoch == record.producer_epoch, f"G4: offset {offset} has {record}, under way is epoch {epoch}"
+
+    def _epoch_under_way(self, producer_id: int) -> int | None:
+        """The epoch with which a producer has a transaction under way."""
+        user = self.transactions.user_of(producer_id)
+        record = None if user is None else self.transactions.get(user)
+        if record is None or record.producer_id != producer_id or record.status != TransactionStatus.ONGOING:
+            return None
+        return record.producer_epoch
+
     def _check_end(self, record: Record, offset: int) -> None:
         if self.metadata_version < ENDS_AT_ONCE and isinstance(record, TransactionRecord):
             before = self.transactions.get(record.transactional_id)
@@ -248,7 +292,7 @@ class StateMachine:
 
     def capture(self, index: int, term: int) -> CapturedState:
         """Likewise, but of what takes long only as much is done as must be before the next entry is applied."""
-        transactions, logs = self.transactions.copied(), self.logs.captured()
+        transactions, logs, groups = self.transactions.copied(), self.logs.captured(), self.groups.captured()
         image = partial(
             StateImage,
             version=self.metadata_version,
@@ -265,7 +309,8 @@ class StateMachine:
             evidence=self.foundings.evidence,
             succession=self.foundings.succeeded,
         )
-        return CapturedState(index, term, self.next_offset, lambda: image(transactions=transactions(), logs=logs()))
+        made = lambda: image(transactions=transactions(), logs=logs(), groups=groups())  # noqa: E731
+        return CapturedState(index, term, self.next_offset, made)
 
     def restore(self, image: StateImage) -> None:
         """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process.
@@ -288,6 +333,23 @@ class StateMachine:
         self.logs = LogsState()
         if image.logs is not None:
             self.logs.restore(image.logs)
+        self.groups = GroupsState()
+        if image.groups is not None:
+            self._restore_groups(image.groups)
+
+    def _restore_groups(self, image: GroupsImage) -> None:
+        self.groups.restore(image)
+        for row in image.offsets:
+            self._check_restored(row)
+        for held in image.pending:
+            self._check_restored(held)
+            if self._epoch_under_way(held.producer_id) is None:
+                raise ValueError(f"{held} is pending, and producer {held.producer_id} has no transaction under way")
+
+    def _check_restored(self, row: OffsetRow | PendingRow) -> None:
+        topic = self.logs.topics.get(row.topic)
+        if topic is None or row.partition >= topic.partitions:
+            raise ValueError(f"{row} is of a partition that there is not")
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:

@@ -403,5 +403,6 @@ Request = (
     | CommitObject
     | ExpireProducers
     | SegmentRequest
+    | GroupRequest
     | ConfirmState
 )

@@ -12,7 +12,6 @@ from pidkeeper.protocol.logs import (
     PRODUCER_BYTES,
     TOPIC_BYTES,
     ProducersExpiredRecord,
-    RemoveTopicRecord,
     TopicRecord,
 )
 from pidkeeper.protocol.metadata_version import PARTITION_LOGS
@@ -59,8 +58,7 @@ def delete_topic(draft: Draft, request: requests.DeleteTopic) -> DeleteTopicResp
     if topic is None or request.topic_id not in {None, topic.topic_id}:
         detail = f"there is no topic {request.name!r}" + (f" with id {request.topic_id}" if request.topic_id else "")
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-    draft.logs.remove(topic)
-    draft.records.append(RemoveTopicRecord(topic.topic_id, draft.timestamp_ms))
+    draft.remove_topic(topic)
     return DeleteTopicResponse(topic.topic_id, topic.name)
 
 

@@ -8,6 +8,7 @@ epoch: they label records, and decide nothing here.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -190,6 +191,32 @@ def end(
         ErrorCode.INVALID_TXN_STATE,
         f"cannot {wish} {transactional_id!r}: it is in {TransactionStatus(record.status).name}",
     )
+
+
+def check_joined(
+    before: TransactionRecord | None, transactional_id: str, *, producer: tuple[int, int], topic: str, partition: int
+) -> None:
+    """TxnOffsetCommit: raise RequestError unless a partition belongs to the transaction of a producer.
+
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED and CONCURRENT_TRANSACTIONS as `end`, INVALID_TXN_STATE for all else.
+    """
+    record = _owned(before, transactional_id, producer)
+    if record.status in PREPARED:
+        raise _concurrent(record)
+    if not has_joined(record, topic, partition):
+        detail = f"{topic}-{partition} is not in a transaction of {transactional_id!r}: add it first"
+        raise RequestError(ErrorCode.INVALID_TXN_STATE, detail)
+
+
+def has_joined(record: TransactionRecord, topic: str, partition: int) -> bool:
+    """Whether a partition belongs to the transaction under way."""
+    if record.status != _S.ONGOING:
+        return False
+    for joined in record.partitions:
+        if joined.topic == topic:
+            place = bisect_left(joined.partitions, partition)
+            return place < len(joined.partitions) and joined.partitions[place] == partition
+    return False
 
 
 def complete(before: TransactionRecord | None, *, producer: tuple[int, int], now_ms: int) -> TransactionRecord | None:

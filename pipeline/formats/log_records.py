@@ -10,6 +10,7 @@ import msgspec
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.groups import GroupRecord, OffsetsRecord, RemoveGroupRecord, RemoveOffsetsRecord
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.logs import (
     BrokerStoreRecord,
@@ -36,6 +37,7 @@ from pidkeeper.protocol.records import (
 )
 from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, SegmentRecord
 from pidkeeper.protocol.transactions import (
+    NO_PRODUCER_ID,
     AddPartitionsRecord,
     ForgetTransactionRecord,
     TransactionalBlockRecord,
@@ -126,6 +128,15 @@ def _segment(record: SegmentRecord) -> dict[str, Any]:
     return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
 
 
+def _offsets(record: OffsetsRecord) -> dict[str, Any]:
+    plain = record.producer_id == NO_PRODUCER_ID
+    return {
+        "producer_id": None if plain else record.producer_id,
+        "producer_epoch": None if plain else record.producer_epoch,
+        "timestamp_ms": record.timestamp_ms,
+    }
+
+
 def _voters(record: VotersRecord) -> dict[str, Any]:
     return {"voters": msgspec.json.encode(record.members).decode()}
 
@@ -145,6 +156,10 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     SegmentRecord: _segment,
     LogStartsRecord: _renamed(timestamp_ms="timestamp_ms"),
     CollectionReleasedRecord: _renamed(timestamp_ms="timestamp_ms"),
+    GroupRecord: _renamed(**_BROKER, timestamp_ms="timestamp_ms"),
+    RemoveGroupRecord: _renamed(timestamp_ms="timestamp_ms"),
+    OffsetsRecord: _offsets,
+    RemoveOffsetsRecord: _renamed(timestamp_ms="timestamp_ms"),
     TransactionalBlockRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),

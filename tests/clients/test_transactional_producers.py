@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple, Self
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pidkeeper.broker_agent.coordinator.directory import OFFSETS_TOPIC, offsets_partition, weight
+from pidkeeper.broker_agent.coordinator.directory import weight
 from pidkeeper.cli.local_cluster import Agent, LocalCluster
+from pidkeeper.protocol.groups import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 from tests.clients.java_witness import JavaProcess, java_process, why_no_java
 from tests.clients.transactional_witnesses import (

@@ -30,15 +30,20 @@ from pidkeeper.controller.state.requests import (
     AdvanceMigration,
     AllocateProducerIds,
     BrokerHeartbeat,
+    CommitGroup,
     CommitObject,
+    CommitOffsets,
     CommitSegment,
     CompleteTransaction,
     ConfirmState,
     CreateTopic,
+    DeleteGroup,
+    DeleteOffsets,
     DeleteRecords,
     DeleteTopic,
     DismissEvidence,
     EndTxn,
+    ExpireOffsets,
     ExpireProducers,
     FillOwnIds,
     ForgetTransactionalId,
@@ -421,6 +426,10 @@ class MemoryMember:
                 | DeleteRecords()
                 | ObjectsDeleted()
                 | ReleaseCollection()
+                | CommitGroup()
+                | CommitOffsets()
+                | DeleteGroup()
+                | DeleteOffsets()
             ):
                 return self.decide_on_logs(request)
             case (
@@ -434,6 +443,7 @@ class MemoryMember:
                 | AdvanceMigration()
                 | ExpireProducers()
                 | RetainLogs()
+                | ExpireOffsets()
             ):
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)

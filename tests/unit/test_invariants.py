@@ -32,5 +32,5 @@ def test_what_an_assertion_names_is_on_the_page() -> None:
 
 def test_what_the_page_says_of_the_replicated_state_is_asserted_there() -> None:
     """F5 is asserted of what the leader proposes."""
-    of_state = {number for number in NUMBERED if number[0] in "STFML" and number != "F5"}
+    of_state = {number for number in NUMBERED if number[0] in "STFMLG" and number != "F5"}
     assert of_state - asserted("controller/state") == set()

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.coordinator import directory
-from pidkeeper.broker_agent.coordinator.directory import Directory, Node, offsets_partition, weight
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node, weight
+from pidkeeper.protocol.groups import offsets_partition
 from pidkeeper.protocol.messages import BrokerDescription
 
 OWN = Node(7, "own", 9092)

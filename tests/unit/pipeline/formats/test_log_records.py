@@ -15,6 +15,15 @@ from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.groups import (
+    GroupMember,
+    GroupRecord,
+    OffsetsRecord,
+    PartitionOffset,
+    RemoveGroupRecord,
+    RemoveOffsetsRecord,
+    TopicOffsets,
+)
 from pidkeeper.protocol.logs import (
     BatchCoordinates,
     BrokerStoreRecord,
@@ -53,6 +62,7 @@ from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log,
 
 VOTER = QuorumMember(1, None, "127.0.0.1:1", "http://127.0.0.1:2", True)
 FOUNDING_ID = uuid.UUID(int=3)
+OFFSETS = (TopicOffsets("t", (PartitionOffset(0, 5, -1, ""),)),)
 EVERY: list[tuple[Record, dict[str, Any]]] = [
     (LeaderChangeRecord(3), {"leader_id": 3}),
     (
@@ -120,6 +130,14 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
     ),
     (LogStartsRecord(((0, 9),), 27), {"timestamp_ms": 27}),
     (CollectionReleasedRecord((FOUNDING_ID,), 28), {"timestamp_ms": 28}),
+    (
+        GroupRecord("g", -1, 1, "consumer", (GroupMember("m", None, "c", "h"),), 7, 40, 29),
+        {"broker_id": 7, "broker_epoch": 40, "timestamp_ms": 29},
+    ),
+    (RemoveGroupRecord("g", 30), {"timestamp_ms": 30}),
+    (OffsetsRecord("g", 9, 2, OFFSETS, 31), {"producer_id": 9, "producer_epoch": 2, "timestamp_ms": 31}),
+    (OffsetsRecord("g", -1, -1, OFFSETS, 32), {"timestamp_ms": 32}),
+    (RemoveOffsetsRecord("g", (TopicPartitions("t", (0,)),), 33), {"timestamp_ms": 33}),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),
