@@ -52,8 +52,8 @@ from pidkeeper.service.token_list import TokenList
 from pidkeeper.service.tracing import Exporter, Tracer
 from pidkeeper.service.tracing_setting import exporting, load_tracer
 
-SPARE_FILES: Final = 1024 + PROBE_CONNECTIONS
-"""Open files beside Kafka's and HTTP's connections: HTTP out (112 to each of nine members, the most there are), the
+SPARE_FILES: Final = 1312 + PROBE_CONNECTIONS
+"""Open files beside Kafka's and HTTP's connections: HTTP out (144 to each of nine members, the most there are), the
 probes', standard streams, libraries, and connections that are just being closed."""
 
 HTTP_STOP_SECONDS: Final = 2.0

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 import aiohttp
 
-from pidkeeper.broker_agent.controllers.client import MAX_DATA_CALLS, MAX_TRANSACTIONAL_CALLS
+from pidkeeper.broker_agent.controllers.client import MAX_DATA_CALLS, MAX_GROUP_CALLS, MAX_TRANSACTIONAL_CALLS
 from pidkeeper.service.problems import DENIED
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.tls import Tls
@@ -16,9 +16,9 @@ from pidkeeper.service.tls import Tls
 MAX_RESPONSE_BYTES: Final = 512 * 1024
 """Largest answer that is read: a list of 1000 brokers with the longest addresses takes 350 KB."""
 
-_MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS + MAX_DATA_CALLS
+_MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS + MAX_DATA_CALLS + MAX_GROUP_CALLS
 """A round of eight allocations, a heartbeat, the list of brokers, and the attempts given up on that are still being
-closed; and the transactions and the partition logs, which so keep none of these from a connection."""
+closed; and the transactions, the partition logs and the groups, which so keep none of these from a connection."""
 
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 """The whole of an exchange has one."""

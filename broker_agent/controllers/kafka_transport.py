@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Self
 
-from pidkeeper.broker_agent.controllers.client import MAX_DATA_CALLS, MAX_TRANSACTIONAL_CALLS
+from pidkeeper.broker_agent.controllers.client import MAX_DATA_CALLS, MAX_GROUP_CALLS, MAX_TRANSACTIONAL_CALLS
 from pidkeeper.broker_agent.controllers.kafka_connection import KafkaConnection, TokenRefusedError
 from pidkeeper.broker_agent.controllers.kafka_requests import KafkaRequest, kafka_request, refusal
 from pidkeeper.protocol.addresses import KafkaUrl
@@ -14,8 +14,8 @@ from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.tls import Tls
 
-MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS + MAX_DATA_CALLS
-"""As over HTTP: heartbeats, the round of blocks, and what was just given up; the transactions; and partition logs."""
+MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS + MAX_DATA_CALLS + MAX_GROUP_CALLS
+"""As over HTTP: heartbeats, the round of blocks, what was just given up; transactions, partition logs, and groups."""
 
 MAX_MEMBERS: Final = 16
 """Whose connections are kept: nine, the most that there are, and some whose address has changed."""

@@ -9,6 +9,12 @@ from prometheus_client.core import Metric
 
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.events import Event
+from pidkeeper.protocol.group_messages import (
+    FetchOffsetsRequest,
+    GroupDescription,
+    GroupsPage,
+    OffsetsPage,
+)
 from pidkeeper.protocol.log_messages import (
     FindOffsetsRequest,
     FindOffsetsResponse,
@@ -126,6 +132,22 @@ class Member(Protocol):
 
     def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
         """At most `limit` objects whose keys are above `after`."""
+        ...
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """A consumer group as far as was applied here, or None if nothing is known of it."""
+        ...
+
+    def groups(self, after: str | None, limit: int) -> GroupsPage:
+        """At most `limit` consumer groups whose ids are above `after` (None: from the first)."""
+        ...
+
+    def fetch_offsets(self, request: FetchOffsetsRequest) -> OffsetsPage:
+        """Where a consumer group is to go on, as far as was applied here."""
+        ...
+
+    def group_offsets(self, group_id: str, after: tuple[str, int] | None, limit: int) -> OffsetsPage:
+        """At most `limit` offsets of a consumer group above `after`; see `group_views.group_offsets`."""
         ...
 
     def watch_logs(self, request: WatchLogsRequest) -> Awaitable[Any]:

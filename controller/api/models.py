@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
+from pidkeeper.protocol.group_messages import MAX_FETCHED_OFFSETS, MAX_LISTED_GROUPS
+from pidkeeper.protocol.groups import GroupId
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.log_messages import MAX_DESCRIBED_PARTITIONS, MAX_NAMED_TOPICS
 from pidkeeper.protocol.logs import MAX_PARTITIONS
@@ -117,6 +119,34 @@ class TopicQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: TopicName
     topic_id: Annotated[str, msgspec.Meta(pattern=_UUID)] | None = None
+
+
+class GroupsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the consumer groups above the id `after` (None: from the first), at most `limit`.
+
+    A page may be shorter where groups have many members: the last one has no `next_after`.
+    """
+
+    after: GroupId | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LISTED_GROUPS)] = 100
+
+
+class GroupQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The consumer group to describe, or to forget."""
+
+    group: GroupId
+
+
+class GroupOffsetsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the offsets of `group`, at most `limit`: those above a topic and partition (None: from the first).
+
+    A page may be shorter where offsets have much metadata: the last one has no `next_after`.
+    """
+
+    group: GroupId
+    after_topic: TopicName | None = None
+    after_partition: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)] = -1
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_FETCHED_OFFSETS)] = 100
 
 
 class TransferLeadershipRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

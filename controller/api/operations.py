@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.api.admission import Admission, check_epoch, check_waits
+from pidkeeper.controller.api.group_operations import GroupOperations
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.log_operations import LogOperations
 from pidkeeper.controller.api.member_port import Member
@@ -102,6 +103,7 @@ class Operations:
         self.pending: Final = self._gate.pending
         self.logs: Final = LogOperations(self._gate)
         self.segments: Final = SegmentOperations(self._gate)
+        self.groups: Final = GroupOperations(self._gate)
 
     async def allocate(
         self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidkeeper.controller.api.group_routes import GROUP_ROUTES
 from pidkeeper.controller.api.log_routes import LOG_ROUTES
 from pidkeeper.controller.api.models import (
     AllocateQuery,
@@ -264,6 +265,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
     ),
     *LOG_ROUTES,
+    *GROUP_ROUTES,
     Route(
         method="GET",
         path="/v1/migration/zookeeper",

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.group_views import fetch_offsets, find_group, group_offsets, groups_page
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
@@ -20,6 +21,12 @@ from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.events import Event
+from pidkeeper.protocol.group_messages import (
+    FetchOffsetsRequest,
+    GroupDescription,
+    GroupsPage,
+    OffsetsPage,
+)
 from pidkeeper.protocol.log_messages import (
     FindOffsetsRequest,
     FindOffsetsResponse,
@@ -168,6 +175,22 @@ class MemberInterface:
     def kept_objects(self, after: int, limit: int) -> KeptObjectsPage:
         """One page of the store's objects."""
         return kept_objects(self._member.machine, after, limit)
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """One consumer group."""
+        return find_group(self._member.machine.groups, group_id)
+
+    def groups(self, after: str | None, limit: int) -> GroupsPage:
+        """A page of the consumer groups."""
+        return groups_page(self._member.machine.groups, after, limit)
+
+    def fetch_offsets(self, request: FetchOffsetsRequest) -> OffsetsPage:
+        """Where a consumer group is to go on."""
+        return fetch_offsets(self._member.machine.groups, request)
+
+    def group_offsets(self, group_id: str, after: tuple[str, int] | None, limit: int) -> OffsetsPage:
+        """A page of the offsets of a consumer group."""
+        return group_offsets(self._member.machine.groups, group_id, after, limit)
 
     def watch_logs(self, request: WatchLogsRequest) -> Any:
         """A future of WatchLogsResponse; see `LogWatch`."""

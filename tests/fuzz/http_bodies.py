@@ -26,10 +26,13 @@ from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
 from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.node.group_views import find_group
+from pidkeeper.controller.state.groups.state import GroupsState
 from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.groups import OffsetsRecord, PartitionOffset, TopicOffsets
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.logs import TopicRecord
 from pidkeeper.protocol.messages import AllocatedBlock
@@ -115,9 +118,37 @@ _VALID: Final[dict[str, dict[str, Any]]] = {
     "/v1/objects/garbage": {"limit": 5},
     "/v1/objects/deleted": {**_BROKER, "keys": [0, 9]},
     "/v1/objects/check": {"founding_id": str(FOUNDING_ID), "segments": False, "objects": [[7, 0, 0]]},
+    "/v1/groups/find": {"group_id": "g"},
+    "/v1/groups/commit": {
+        **_BROKER,
+        "group_id": "g",
+        "after": -1,
+        "generation": 0,
+        "protocol_type": "consumer",
+        "members": [["m", None, "c", "h"], ["n", "i", "", ""]],
+    },
+    "/v1/groups/offsets/commit": {
+        **_BROKER,
+        "group_id": "simple",
+        "topics": [["known", [[0, 5, -1, ""], [7, 0, 3, "meta"]]]],
+        "generation": -1,
+        "member_id": "",
+        "instance_id": None,
+        "transaction": None,
+    },
+    "/v1/groups/offsets/fetch": {
+        "group_id": "kept",
+        "topics": [["known", [0, 1, 9]]],
+        "require_stable": True,
+        "after": ["known", 0],
+    },
+    "/v1/groups/delete": {**_BROKER, "group_id": "kept"},
+    "/v1/groups/offsets/delete": {**_BROKER, "group_id": "kept", "topics": [["known", [0, 1]]]},
+    "/v1/groups/offsets/reset": {"group_id": "kept", "topics": [["known", [[1, 5, -1, ""]]]]},
+    "/v1/groups/offsets/forget": {"group_id": "kept", "topics": [["known", [0]]]},
     "/v1/objects/release": {"foundings": [str(FOUNDING_ID)]},
 }
-"""A valid body of each call that a transaction or a topic needs, or the end of the migration."""
+"""A valid body of each call that a transaction, a topic or a group needs, or the end of the migration."""
 
 _QUERIES: Final = {
     "/v1/producer-ids/blocks": "?after=-1&limit=10",
@@ -126,6 +157,10 @@ _QUERIES: Final = {
     "/v1/topics": "?after=&limit=10",
     "/v1/objects": "?after=-1&limit=10",
     "DELETE /v1/topics": "?name=doomed",
+    "/v1/groups": "?after=a&limit=10",
+    "DELETE /v1/groups": "?group=kept",
+    "/v1/groups/describe": "?group=kept",
+    "/v1/groups/offsets": "?group=kept&after_topic=known&after_partition=0&limit=10",
     "/v1/topics/describe": "?name=known&after=-1&limit=10",
 }
 
@@ -408,6 +443,7 @@ class ControllerHttpTarget(_HttpTarget):
             member.znode.now,
             [topic.name for topic in member.log_machine.logs.topics.all()],
             member.log_machine.logs.rows,
+            [find_group(member.log_machine.groups, one.group_id) for one in member.log_machine.groups.after(None, 100)],
         )
 
     def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
@@ -461,6 +497,9 @@ class ControllerHttpTarget(_HttpTarget):
         member.log_machine.logs.pin(STORE_ID, "the target")
         topics = [TopicRecord(uuid.UUID(int=1 + first), name, 2, first, -1, -1, 0) for first, name in _TOPICS]
         member.log_machine.replay(topics)
+        member.log_machine.groups = GroupsState()
+        kept = TopicOffsets("known", (PartitionOffset(0, 5, -1, ""), PartitionOffset(1, 7, -1, "meta")))
+        member.log_machine.replay([OffsetsRecord("kept", -1, -1, (kept,), 0)])
 
 
 class AgentHttpTarget(_HttpTarget):

@@ -592,6 +592,9 @@ ORDERS: Final[dict[str, Any]] = {
     "remove_voter": None,
     "order_topic": {"topic_id": str(uuid.uuid4()), "name": "orders", "partitions": 1},
     "remove_topic": None,
+    "remove_group": None,
+    "reset_offsets": {"group_id": "g", "topics": [["orders", [[0, 0, -1, ""]]]]},
+    "forget_offsets": {"group_id": "g", "topics": [["orders", [0]]]},
     "report_store": None,
     "release_collection": {"foundings": [str(uuid.uuid4())]},
 }

@@ -61,7 +61,7 @@ _RESPONSES: Final[Mapping[type, type]] = {
     requests.RegisterBroker: RegisterBrokerResponse,
 }
 
-_OF_LOGS: Final = ("/v1/objects/", "/v1/logs/", "/v1/topics/", "/v1/segments/")
+_OF_LOGS: Final = ("/v1/objects/", "/v1/logs/", "/v1/topics/", "/v1/segments/", "/v1/groups/")
 _WANTS_IDS: Final = requests.AllocateProducerIds | requests.InitProducerId
 _Answer = asyncio.Future[tuple[int, bytes]]
 

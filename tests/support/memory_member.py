@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
+from pidkeeper.controller.node.group_views import fetch_offsets, find_group, group_offsets, groups_page
 from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
@@ -63,6 +64,12 @@ from pidkeeper.controller.state.requests import (
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.events import Event
 from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.group_messages import (
+    FetchOffsetsRequest,
+    GroupDescription,
+    GroupsPage,
+    OffsetsPage,
+)
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
 from pidkeeper.protocol.log_messages import (
     FindOffsetsRequest,
@@ -308,6 +315,22 @@ class MemoryMember:
     def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
         """Offsets of logs by time."""
         return find_offsets(self.log_machine.logs, request)
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """One consumer group."""
+        return find_group(self.log_machine.groups, group_id)
+
+    def groups(self, after: str | None, limit: int) -> GroupsPage:
+        """A page of the consumer groups."""
+        return groups_page(self.log_machine.groups, after, limit)
+
+    def fetch_offsets(self, request: FetchOffsetsRequest) -> OffsetsPage:
+        """Where a consumer group is to go on."""
+        return fetch_offsets(self.log_machine.groups, request)
+
+    def group_offsets(self, group_id: str, after: tuple[str, int] | None, limit: int) -> OffsetsPage:
+        """A page of the offsets of a consumer group."""
+        return group_offsets(self.log_machine.groups, group_id, after, limit)
 
     def watch_logs(self, request: WatchLogsRequest) -> asyncio.Future[Any]:
         """Answered when one of them has gone on."""

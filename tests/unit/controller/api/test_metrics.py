@@ -122,6 +122,12 @@ async def test_what_brokers_ask_for_is_timed_by_route(api: Api, member: MemoryMe
             "find_topics",
             "create_topic",
             "delete_topic",
+            "find_group",
+            "commit_group",
+            "commit_offsets",
+            "fetch_offsets",
+            "delete_group",
+            "delete_offsets",
         ),
         0,
     )

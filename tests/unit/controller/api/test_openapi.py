@@ -91,6 +91,8 @@ PRODUCER = {
     "producer_epoch": 0,
 }
 TOPIC = {"topic_id": str(uuid.UUID(int=3)), "name": "t", "partitions": 1}
+GROUP = {"group_id": "g", "broker_id": 1, "broker_epoch": 1}
+OFFSETS = [["t", [[0, 5, -1, ""]]]]
 MIGRATION = "/v1/migration/zookeeper"
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/brokers/{id}/register", "/v1/brokers/1/register", {"incarnation_id": "a"}),
@@ -185,6 +187,35 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
         "/v1/logs/delete-records",
         {"broker_id": 1, "broker_epoch": 1, "logs": [[0, -1], [9, 0]]},
     ),
+    (
+        "POST",
+        "/v1/groups/commit",
+        "/v1/groups/commit",
+        {**GROUP, "after": -1, "generation": 1, "protocol_type": "consumer", "members": [["m", None, "c", "h"]]},
+    ),
+    ("POST", "/v1/groups/find", "/v1/groups/find", {"group_id": "g"}),
+    (
+        "POST",
+        "/v1/groups/offsets/commit",
+        "/v1/groups/offsets/commit",
+        {**GROUP, "generation": 1, "member_id": "m", "topics": OFFSETS},
+    ),
+    (
+        "POST",
+        "/v1/groups/offsets/fetch",
+        "/v1/groups/offsets/fetch",
+        {"group_id": "g", "topics": [["t", [0, 1]]], "require_stable": True, "after": ["t", -1]},
+    ),
+    ("GET", "/v1/groups", "/v1/groups?after=f&limit=5", None),
+    ("GET", "/v1/groups/describe", "/v1/groups/describe?group=g", None),
+    ("GET", "/v1/groups/offsets", "/v1/groups/offsets?group=g&after_topic=t&after_partition=-1&limit=5", None),
+    ("POST", "/v1/groups/offsets/delete", "/v1/groups/offsets/delete", {**GROUP, "topics": [["t", [0]]]}),
+    ("POST", "/v1/groups/offsets/reset", "/v1/groups/offsets/reset", {"group_id": "s", "topics": OFFSETS}),
+    ("POST", "/v1/groups/offsets/forget", "/v1/groups/offsets/forget", {"group_id": "s", "topics": [["t", [0]]]}),
+    ("POST", "/v1/groups/offsets/reset", "/v1/groups/offsets/reset", {"group_id": "s", "topics": OFFSETS}),
+    ("DELETE", "/v1/groups", "/v1/groups?group=s", None),
+    ("POST", "/v1/groups/offsets/reset", "/v1/groups/offsets/reset", {"group_id": "s", "topics": OFFSETS}),
+    ("POST", "/v1/groups/delete", "/v1/groups/delete", {**GROUP, "group_id": "s"}),
     ("POST", "/v1/topics/delete", "/v1/topics/delete", {"name": "t", "broker_id": 1, "broker_epoch": 1}),
     ("POST", "/v1/topics/create", "/v1/topics/create", {**TOPIC, "broker_id": 1, "broker_epoch": 1}),
     ("DELETE", "/v1/topics", f"/v1/topics?name=t&topic_id={TOPIC['topic_id']}", None),
