@@ -12,11 +12,12 @@ and are told to join again. Their assignments are nobody's but the leader's: the
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from pidkeeper.broker_agent.groups.members import MEMBER_BYTES, Call, Client, Member, Members, held_bytes
+from pidkeeper.broker_agent.groups.settings import MAX_GROUP_SIZE, GroupSettings
+from pidkeeper.broker_agent.groups.turns import Answer, Commit, Turns
 from pidkeeper.broker_agent.kafka.wire.groups.describe_groups import DescribedGroup, DescribedMember
 from pidkeeper.broker_agent.kafka.wire.groups.heartbeat import HeartbeatRequest
 from pidkeeper.broker_agent.kafka.wire.groups.join_group import JoinedMember, JoinGroupRequest, JoinGroupResponse
@@ -29,10 +30,7 @@ from pidkeeper.broker_agent.kafka.wire.groups.leave_group import (
 from pidkeeper.broker_agent.kafka.wire.groups.sync_group import SyncGroupRequest, SyncGroupResponse
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.group_messages import GroupDescription
-from pidkeeper.protocol.groups import MAX_MEMBER_ID_LENGTH, MAX_MEMBERS_BYTES, NO_VERSION, GroupMember
-
-INITIAL_DELAY_MS: Final = 3000
-"""Kafka's default of `group.initial.rebalance.delay.ms`."""
+from pidkeeper.protocol.groups import MAX_MEMBER_ID_LENGTH, MAX_MEMBERS_BYTES, NO_VERSION
 
 NEW_MEMBER_MS: Final = 5 * 60_000
 """How long a new member waits for its first answer: it has no id to show signs of life with, and may have gone
@@ -45,22 +43,12 @@ UNKNOWN_REBALANCE_MS: Final = 5 * 60_000
 """How long such members are waited for while they show signs of life, and none has joined that says how long it wants
 to be waited for: Java's default of `max.poll.interval.ms`."""
 
-MAX_GROUP_SIZE: Final = 1000
-"""Members of a group. Kafka's `group.max.size` has no bound; what one record holds (`MAX_MEMBERS_BYTES`) is some 300
-members with names of usual length, and never more than this."""
-
 MAX_PENDING: Final = MAX_GROUP_SIZE
 """Member ids given out that nobody has joined with yet (KIP-394). They go with their session timeouts."""
-
-MAX_QUEUED: Final = 2 * MAX_GROUP_SIZE
-"""Calls that wait for the quorum: each member has one, or has left one behind when it lost its connection."""
 
 MAX_GROUP_BYTES: Final = 1024 * 1024
 """Of a group's members with their metadata and assignments, as `Member.held_bytes` counts them: Kafka keeps both in one
 record of at most `message.max.bytes`, 1 MiB by default. The leader's answer has all metadata of one protocol."""
-
-Answer = JoinGroupResponse | SyncGroupResponse | LeaveGroupResponse | ErrorCode
-"""What a call is answered with; a code alone where nothing else is to be told."""
 
 
 class Room(Protocol):
@@ -80,15 +68,6 @@ class State(enum.Enum):
     DEAD = "Dead"
 
 
-class Commit(NamedTuple):
-    """What the quorum is to know of the group. Fields as of CommitGroupRequest."""
-
-    after: int
-    generation: int
-    protocol_type: str
-    members: tuple[GroupMember, ...]
-
-
 class ClassicGroup:
     """A group at its coordinator. All times are in milliseconds of one clock.
 
@@ -97,8 +76,9 @@ class ClassicGroup:
     as was heard.
     """
 
-    def __init__(self, group_id: str, room: Room) -> None:
+    def __init__(self, group_id: str, room: Room, settings: GroupSettings) -> None:
         self.group_id = group_id
+        self._settings = settings
         self.state = State.EMPTY
         self.version = NO_VERSION
         self.generation = 0
@@ -115,20 +95,16 @@ class ClassicGroup:
         self._more_came = False
         self._first_came: int | None = None
         self._join_deadline = self._latest_join = self._sync_deadline = 0
-        # What the quorum is asked, and what follows when it agrees.
-        self._commit: Commit | None = None
-        self._in_flight: Callable[[int], None] | None = None
-        self._after_commit: list[tuple[Call, Answer]] = []
-        self._queue: deque[tuple[Call, Callable[[int], None]]] = deque()
-        self._answers: list[tuple[Call, Answer]] = []
+        self._turns = Turns()
 
     def load(self, now: int, known: GroupDescription) -> bool:
         """Go on with a new group from what the quorum knows. Members have to come again within their sessions.
 
         False if there is no room for them: then the group is not to be used.
         """
-        if self._grow(MEMBER_BYTES * len(known.members)) is not None:
+        if not self._room.take_now(MEMBER_BYTES * len(known.members)):
             return False
+        self._held_bytes = MEMBER_BYTES * len(known.members)
         self.version = known.version
         self.generation = max(0, known.generation)
         self.protocol_type = known.protocol_type
@@ -158,6 +134,8 @@ class ClassicGroup:
 
     def heartbeat(self, now: int, request: HeartbeatRequest) -> ErrorCode:
         """A member lives. Answered at once."""
+        if self.state is State.DEAD:
+            return ErrorCode.NOT_COORDINATOR
         refused = self.members.refused(request.member_id, request.instance_id)
         if refused is not None:
             return refused
@@ -171,6 +149,8 @@ class ClassicGroup:
 
         The quorum judges the rest (`ClassicGroup.validateOffsetCommit`): it knows the members of this generation.
         """
+        if self.state is State.DEAD:
+            return ErrorCode.NOT_COORDINATOR
         refused = self.members.refused(member_id, instance_id)
         if refused is not None or generation != self.generation:
             return ErrorCode.NONE
@@ -204,7 +184,7 @@ class ClassicGroup:
     @property
     def deadline(self) -> int | None:
         """When `tick` has something to do, if nothing else happens before."""
-        if self._in_flight is not None:
+        if self._turns.waiting:
             return None
         moments = [*self._pending.values(), *(one.expires for one in self.members if not one.keeps_waiting)]
         if self.state is State.PREPARING_REBALANCE:
@@ -216,24 +196,18 @@ class ClassicGroup:
     @property
     def idle(self) -> bool:
         """Whether nothing is lost if the group is loaded anew."""
-        return self.state is State.EMPTY and not self._pending and self._in_flight is None
+        return self.state is State.EMPTY and not self._pending and not self._turns.waiting
 
     def tick(self, now: int) -> None:
         """Time has passed: whoever showed no sign of life is removed, and nobody waits for ever."""
-        if self._in_flight is None:
+        if not self._turns.waiting:
             self._expire(now)
             self._meet_deadlines(now)
 
     def committed(self, now: int, version: int) -> None:
         """The quorum has taken the commit, as `version` of the group."""
-        follow, self._in_flight = self._in_flight, None
-        assert follow is not None, f"no commit of {self.group_id!r} is under way"
         self.version = version
-        follow(now)
-        self._answers += self._after_commit
-        self._after_commit.clear()
-        while self._queue and self._in_flight is None:
-            self._queue.popleft()[1](now)
+        self._turns.agreed(now)
 
     def close(self, code: ErrorCode) -> None:
         """The group is coordinated here no more: whoever waits is answered with `code`, and comes again elsewhere."""
@@ -241,39 +215,30 @@ class ClassicGroup:
         for member in self.members:
             self._answer_joining(member, code)
             self._answer_syncing(member, code)
-        self._answers += [(call, code) for call, _ in (*self._after_commit, *self._queue)]
-        self._after_commit.clear()
-        self._queue.clear()
+        self._turns.close(code)
         self._give_back(self._held_bytes)
         self.members, self._pending = Members(), {}
-        self._commit = self._in_flight = None
 
     def take_answers(self) -> list[tuple[Call, Answer]]:
         """What is to be answered, each once."""
-        answers, self._answers = self._answers, []
-        return answers
+        return self._turns.take_answers()
 
     def take_commit(self) -> Commit | None:
         """What the quorum is to be asked, once; `committed` or `close` tells how it went."""
-        commit, self._commit = self._commit, None
-        return commit
+        return self._turns.take_commit()
 
-    def _in_turn(self, now: int, call: Call, take: Callable[[int], None]) -> None:
+    def _in_turn(self, now: int, call: Call, run: Callable[[int], None]) -> None:
         if self.state is State.DEAD:
-            self._answers.append((call, ErrorCode.NOT_COORDINATOR))
-        elif self._in_flight is None:
-            take(now)
-        elif len(self._queue) < MAX_QUEUED:
-            self._queue.append((call, take))
+            self._turns.answer(call, ErrorCode.NOT_COORDINATOR)
         else:
-            self._answers.append((call, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._turns.take(now, call, run)
 
     # JoinGroup.
 
     def _join(self, now: int, call: Call, request: JoinGroupRequest, client: Client, new_id: str) -> None:
         code = self._join_member(now, call, request, client, new_id)
         if code is not None:
-            self._answers.append((call, code))
+            self._turns.answer(call, code)
 
     def _join_member(
         self, now: int, call: Call, request: JoinGroupRequest, client: Client, new_id: str
@@ -309,7 +274,7 @@ class ClassicGroup:
             and one is not replaced
             and (not preparing or one.joining is not None or one.instance_id is not None)
         ]
-        return len(others) < MAX_GROUP_SIZE and sum(others) + member.record_bytes <= MAX_MEMBERS_BYTES
+        return len(others) < self._settings.max_size and sum(others) + member.record_bytes <= MAX_MEMBERS_BYTES
 
     def _is_consistent(self, request: JoinGroupRequest) -> bool:
         """`ClassicGroup.supportsProtocols`."""
@@ -326,7 +291,7 @@ class ClassicGroup:
         if (refused := self._grow(MEMBER_BYTES)) is not None:
             return refused
         self._pending[member_id] = now + request.session_timeout_ms
-        self._answers.append((call, JoinGroupResponse(member_id, ErrorCode.MEMBER_ID_REQUIRED.kafka_code)))
+        self._turns.answer(call, JoinGroupResponse(member_id, ErrorCode.MEMBER_ID_REQUIRED.kafka_code))
         return None
 
     def _add(self, now: int, call: Call, request: JoinGroupRequest, member: Member) -> ErrorCode | None:
@@ -374,7 +339,7 @@ class ClassicGroup:
         follows = self.state is State.STABLE and self.members.leader != member.member_id
         if (follows or self.state is State.COMPLETING_REBALANCE) and member.matches(request):
             # The answer before may have been lost. A leader that joins a stable group again wants to assign anew.
-            self._answers.append((call, self._joined(member, self.members.leader)))
+            self._turns.answer(call, self._joined(member, self.members.leader))
             return None
         if (refused := self._grow(held_bytes(request.protocols, member.assignment) - member.held_bytes)) is not None:
             return refused
@@ -414,12 +379,12 @@ class ClassicGroup:
         self._join_deadline = self._latest_join = now + self.members.rebalance_ms()
         if self._initial:
             self._more_came = False
-            self._join_deadline = now + INITIAL_DELAY_MS
+            self._join_deadline = now + self._settings.initial_rebalance_delay_ms
         else:
             self._complete_if_all_came(now)
 
     def _meet_deadlines(self, now: int) -> None:
-        if self._in_flight is not None:
+        if self._turns.waiting:
             return
         if self.state is State.PREPARING_REBALANCE and now >= self._join_deadline:
             self._join_time_is_up(now)
@@ -431,7 +396,7 @@ class ClassicGroup:
     def _join_time_is_up(self, now: int) -> None:
         if self._initial and self._more_came and now < self._latest_join:
             self._more_came = False
-            self._join_deadline = min(now + INITIAL_DELAY_MS, self._latest_join)
+            self._join_deadline = min(now + self._settings.initial_rebalance_delay_ms, self._latest_join)
         else:
             self._complete(now)
 
@@ -455,8 +420,7 @@ class ClassicGroup:
 
     def _propose(self, generation: int, follow: Callable[[int], None]) -> None:
         members = tuple(one.described for one in self.members)
-        self._commit = Commit(self.version, generation, self.protocol_type, members)
-        self._in_flight = follow
+        self._turns.ask(Commit(self.version, generation, self.protocol_type, members), follow)
 
     def _begin(self, now: int) -> None:
         """The quorum has the members of the next generation: they hear of it, and have to ask for their assignments."""
@@ -487,7 +451,7 @@ class ClassicGroup:
 
     def _sync(self, now: int, call: Call, request: SyncGroupRequest) -> None:
         if (refused := self._sync_refused(request)) is not None:
-            self._answers.append((call, refused))
+            self._turns.answer(call, refused)
             return
         member = self.members[request.member_id]
         self._answer_syncing(member, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -548,9 +512,8 @@ class ClassicGroup:
         left = [LeftMember(one.member_id, one.instance_id, self._let_go(one).kafka_code) for one in request.members]
         if (len(self.members), len(self._pending)) != before:
             self._after_removal(now, members=len(self.members) != before[0])
-        answer = (call, LeaveGroupResponse(0, left))
         # Who has left shall find the group empty, if it was the last one.
-        (self._answers if self._in_flight is None else self._after_commit).append(answer)
+        self._turns.answer_behind(call, LeaveGroupResponse(0, left))
 
     def _let_go(self, leaving: LeavingMember) -> ErrorCode:
         if not leaving.member_id:
@@ -619,12 +582,12 @@ class ClassicGroup:
 
     def _answer_joining(self, member: Member, answer: Answer) -> None:
         if member.joining is not None:
-            self._answers.append((member.joining, answer))
+            self._turns.answer(member.joining, answer)
             member.joining = None
 
     def _answer_syncing(self, member: Member, answer: Answer) -> None:
         if member.syncing is not None:
-            self._answers.append((member.syncing, answer))
+            self._turns.answer(member.syncing, answer)
             member.syncing = None
 
 

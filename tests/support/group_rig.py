@@ -6,8 +6,10 @@ import itertools
 from typing import Any
 
 from pidkeeper.broker_agent.data.byte_budget import ByteBudget
-from pidkeeper.broker_agent.groups.classic_group import Answer, ClassicGroup, Commit, State
+from pidkeeper.broker_agent.groups.classic_group import ClassicGroup, State
 from pidkeeper.broker_agent.groups.members import Client
+from pidkeeper.broker_agent.groups.settings import GroupSettings
+from pidkeeper.broker_agent.groups.turns import Answer, Commit
 from pidkeeper.broker_agent.kafka.wire.groups.heartbeat import HeartbeatRequest
 from pidkeeper.broker_agent.kafka.wire.groups.join_group import JoinGroupRequest, JoinGroupResponse, JoinProtocol
 from pidkeeper.broker_agent.kafka.wire.groups.leave_group import LeaveGroupRequest, LeaveGroupResponse, LeavingMember
@@ -18,6 +20,8 @@ SESSION_MS = 10_000
 REBALANCE_MS = 30_000
 CLIENT = Client("client", "/10.0.0.1")
 ROOM_BYTES = 1 << 30
+DEFAULTS = GroupSettings()
+INITIAL_DELAY_MS = DEFAULTS.initial_rebalance_delay_ms
 
 
 def join_request(member_id: str = "", **changes: Any) -> JoinGroupRequest:
@@ -49,9 +53,9 @@ def sync_request(member_id: str, generation: int, **changes: Any) -> SyncGroupRe
 class GroupRig:
     """`agrees`: whether the quorum takes each commit at once; else it waits in `commits`."""
 
-    def __init__(self, *, agrees: bool = True) -> None:
+    def __init__(self, settings: GroupSettings = DEFAULTS, *, agrees: bool = True) -> None:
         self.room = ByteBudget(ROOM_BYTES)
-        self.group = ClassicGroup("group", self.room)
+        self.group = ClassicGroup("group", self.room, settings)
         self.agrees = agrees
         self.now = 0
         self.commits: list[Commit] = []

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.broker_agent.groups import classic_group
+from pidkeeper.broker_agent.groups import classic_group, turns
 from pidkeeper.broker_agent.groups.classic_group import (
-    INITIAL_DELAY_MS,
     NEW_MEMBER_MS,
     UNKNOWN_REBALANCE_MS,
     UNKNOWN_SESSION_MS,
     ClassicGroup,
     State,
 )
+from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.group_messages import GroupDescription
 from pidkeeper.protocol.groups import GroupMember
-from tests.support.group_rig import REBALANCE_MS, SESSION_MS, GroupRig
+from tests.support.group_rig import DEFAULTS, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, GroupRig
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
@@ -564,10 +564,9 @@ def test_nobody_comes_but_static_members_are_members() -> None:
 # Bounds.
 
 
-def test_a_full_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_group() -> None:
     """`testDynamicMembersJoinGroupWithMaxSizeAndNotRequiredKnownMember`, `testStaticMembersJoinGroupWithMaxSize`."""
-    monkeypatch.setattr(classic_group, "MAX_GROUP_SIZE", 2)
-    rig = GroupRig()
+    rig = GroupRig(GroupSettings(max_size=2))
     members = rig.stable(2, instances=True)
     assert rig.code(rig.join()) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert rig.code(rig.join(takes_member_id=True)) is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -576,11 +575,10 @@ def test_a_full_group(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.is_in(State.PREPARING_REBALANCE)
 
 
-def test_places_are_for_those_who_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_are_for_those_who_come() -> None:
     """`testDynamicMembersCanRejoinGroupWithMaxSizeWhileRebalancing`,
     `testLastJoiningMembersAreKickedOutWhenRejoiningGroupWithMaxSize`."""
-    monkeypatch.setattr(classic_group, "MAX_GROUP_SIZE", 2)
-    rig = GroupRig()
+    rig = GroupRig(GroupSettings(max_size=2))
     first, second = rig.stable(2)
     rig.join(first)
     new = rig.join()
@@ -608,7 +606,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.code(rig.join(takes_member_id=True)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     monkeypatch.setattr(classic_group, "MAX_PENDING", 0)
     assert rig.code(rig.join(takes_member_id=True)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    other = ClassicGroup("other", rig.room)
+    other = ClassicGroup("other", rig.room, DEFAULTS)
     assert not other.load(0, known(GroupMember("a", None, "", "")))
 
 
@@ -661,7 +659,7 @@ def test_a_closed_group_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) ->
     rig = GroupRig(agrees=False)
     call = rig.join()
     rig.wait(INITIAL_DELAY_MS)
-    monkeypatch.setattr(classic_group, "MAX_QUEUED", 1)
+    monkeypatch.setattr(turns, "MAX_QUEUED", 1)
     queued, too_many = rig.join(), rig.join()
     assert rig.code(too_many) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     rig.group.close(ErrorCode.NOT_COORDINATOR)
@@ -669,7 +667,8 @@ def test_a_closed_group_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) ->
     after = rig.join()
     assert {rig.code(one) for one in (call, queued, after)} == {ErrorCode.NOT_COORDINATOR}
     assert (rig.group.deadline, rig.room.held) == (None, 0)
-    assert rig.heartbeat("client-id1") is UNKNOWN
+    assert rig.heartbeat("client-id1") is ErrorCode.NOT_COORDINATOR
+    assert rig.group.before_commit(rig.now, "client-id1", 1, None) is ErrorCode.NOT_COORDINATOR
 
 
 def test_a_closed_group_answers_syncs() -> None:
