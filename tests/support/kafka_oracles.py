@@ -48,6 +48,7 @@ with warnings.catch_warnings():
         SyncGroupRequest,
         SyncGroupResponse,
     )
+    from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
     from kafka.protocol.metadata import (
         ApiVersionsRequest,
         ApiVersionsResponse,
@@ -170,6 +171,14 @@ KIO_NAMES = {
     "delete_groups": "DeleteGroups",
     "offset_delete": "OffsetDelete",
 }
+
+
+def kafka_python_subscription(version: int, topics: list[str]) -> bytes:
+    """What a consumer tells its group, with something in every other field."""
+    found = ConsumerProtocolSubscription(
+        version=version, topics=topics, user_data=b"user", owned_partitions=[], generation_id=3, rack_id="r"
+    )
+    return bytes(found.encode(version=version))
 
 
 def kafka_python_request(api: str, version: int, correlation_id: int, client_id: str | None, **fields: Any) -> bytes:
