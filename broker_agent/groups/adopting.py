@@ -38,10 +38,12 @@ class Adopter:
                 _log.debug("groups without a coordinator are not looked for, trying again: %s", error)
 
     async def _look(self) -> None:
-        after: str | None = ""
-        while after is not None:
+        after: str | None = None
+        while True:
             page = await self._calls.groups(after, MAX_LISTED_GROUPS)
             for group in page.groups:
                 if group.members:
                     await self._coordinator.adopt(group.group_id)
             after = page.next_after
+            if after is None:
+                return

@@ -35,9 +35,11 @@ LOOK_ELSEWHERE = {
 
 
 class StubSession:
-    def __init__(self, broker_id: int) -> None:
+    """A registration as a test sets it. `doubted`: the epochs that were reported stale."""
+
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
         self.broker_id = broker_id
-        self.broker_epoch: int | None = 10 * broker_id
+        self.broker_epoch: int | None = broker_epoch
         self.metadata_version = GROUPS
         self.doubted: list[int] = []
 
@@ -49,7 +51,7 @@ class Agent:
     """One that keeps records, and coordinates groups."""
 
     def __init__(self, broker_id: int, rig: CoordinatorRig) -> None:
-        self.session = StubSession(broker_id)
+        self.session = StubSession(broker_id, rig.quorum.register(broker_id))
         self.directory = Directory(Node(broker_id, "host", 9092))
         self.coordinator = Coordinator(
             self.session,
@@ -63,9 +65,7 @@ class Agent:
 
     def hear(self, *brokers: int) -> None:
         """These are said to live."""
-        self.directory.update(
-            BrokerDescription(one, 10 * one, False, f"host:{9000 + one}", store_id=STORE) for one in brokers
-        )
+        self.directory.update(BrokerDescription(one, 1, False, f"host:{9000 + one}", store_id=STORE) for one in brokers)
 
 
 class CoordinatorRig:

@@ -1,14 +1,19 @@
-"""What the quorum does for coordinators of groups, in memory: compare-and-swap on the version of each group."""
+"""What the quorum does for coordinators of groups, in memory: the real state and its decisions, without consensus."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.group_decisions import described
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.group_messages import (
     CommitGroupRequest,
@@ -20,7 +25,9 @@ from pidkeeper.protocol.group_messages import (
     GroupDescription,
     GroupsPage,
 )
-from pidkeeper.protocol.groups import NO_VERSION
+from pidkeeper.protocol.groups import NO_VERSION, GroupMember
+from tests.support.group_state import gather
+from tests.support.log_state import NOW, make
 
 _Response = TypeVar("_Response")
 
@@ -29,19 +36,56 @@ TIMED_OUT = RequestError(ErrorCode.REQUEST_TIMED_OUT)
 
 class GroupQuorum:
     """`faults`: what befalls the next calls, each called with the request: it may raise, give what to wait for, or say
-    True if the answer is to be lost. `commits`: those that were taken, in order. `epochs`: of the brokers."""
+    True if the answer is to be lost. `commits`: those that were taken, in order; `calls`: all that was asked. `page`:
+    groups on one, at most."""
 
     def __init__(self) -> None:
-        self.known: dict[str, GroupDescription] = {}
+        self.machine = make()
         self.commits: list[CommitGroupRequest] = []
         self.calls: list[tuple[str, Any]] = []
         self.faults: deque[Callable[[Any], Any]] = deque()
-        self.epochs: dict[int, int] = {}
         self.page = 1000
-        self._offset = 100
+        self._incarnations = itertools.count(1)
+
+    # What a test does to it, and asks of it.
+
+    def decide(self, request: requests.Request) -> Any:
+        """Decide one request and replay it, as all members do. Raises RequestError."""
+        draft = Draft(self.machine, NOW)
+        answer = decide(draft, request)
+        self.machine.replay(draft.records)
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
+
+    def register(self, broker_id: int) -> int:
+        """A new process of a broker: its epoch."""
+        incarnation = f"new-{next(self._incarnations)}"
+        epoch: int = self.decide(requests.RegisterBroker(broker_id, incarnation)).broker_epoch
+        return epoch
+
+    def keep(self, group_id: str, *members: str | GroupMember, generation: int = 7) -> None:
+        """A group, as a coordinator that is gone left it."""
+        self.decide(gather(group_id, self.version(group_id), generation, *members, broker=2))
+
+    def known(self, group_id: str = "group") -> GroupDescription:
+        """A group that there is."""
+        group = self.machine.groups.get(group_id)
+        assert group is not None, f"{group_id!r} is unknown"
+        return described(group)
+
+    def version(self, group_id: str) -> int:
+        group = self.machine.groups.get(group_id)
+        return NO_VERSION if group is None else group.version
+
+    def asked(self, call: str) -> list[Any]:
+        """The requests of that call so far."""
+        return [request for name, request in self.calls if name == call]
+
+    # The calls.
 
     async def find_group(self, request: FindGroupRequest) -> FindGroupResponse:
-        return await self._befall("find_group", request, lambda: FindGroupResponse(self.known.get(request.group_id)))
+        return await self._befall("find_group", request, lambda: self._find(request))
 
     async def commit_group(self, request: CommitGroupRequest) -> CommitGroupResponse:
         return await self._befall("commit_group", request, lambda: self._commit(request))
@@ -49,52 +93,33 @@ class GroupQuorum:
     async def delete_group(self, request: DeleteGroupRequest) -> DeleteGroupResponse:
         return await self._befall("delete_group", request, lambda: self._delete(request))
 
-    async def groups(self, after: str, limit: int) -> GroupsPage:
-        def page() -> GroupsPage:
-            names = sorted(one for one in self.known if one > after)
-            shown = names[: min(limit, self.page)]
-            return GroupsPage([self.known[one] for one in shown], shown[-1] if len(shown) < len(names) else None)
+    async def groups(self, after: str | None, limit: int) -> GroupsPage:
+        return await self._befall("groups", after, lambda: self._page(after, min(limit, self.page)))
 
-        return await self._befall("groups", after, page)
+    def _find(self, request: FindGroupRequest) -> FindGroupResponse:
+        group = self.machine.groups.get(request.group_id)
+        return FindGroupResponse(None if group is None else described(group))
 
-    def asked(self, call: str) -> list[Any]:
-        return [request for name, request in self.calls if name == call]
+    def _page(self, after: str | None, limit: int) -> GroupsPage:
+        found = self.machine.groups.after(after, limit + 1)
+        shown = [described(one) for one in found[:limit]]
+        return GroupsPage(shown, shown[-1].group_id if len(found) > limit else None)
 
     def _commit(self, request: CommitGroupRequest) -> CommitGroupResponse:
-        if self.epochs.get(request.broker_id, request.broker_epoch) != request.broker_epoch:
-            raise RequestError(ErrorCode.STALE_BROKER_EPOCH)
-        known = self.known.get(request.group_id)
-        last = next((one for one in reversed(self.commits) if one.group_id == request.group_id), None)
-        if known is not None and request == last:
-            return CommitGroupResponse(taken=True, group=known)
-        if request.after != (NO_VERSION if known is None else known.version):
-            return CommitGroupResponse(taken=False, group=known)
-        assert known is None or request.generation >= known.generation, "a generation never falls"
-        assert len({one.member_id for one in request.members}) == len(request.members)
-        self._offset += 1
-        self.commits.append(request)
-        self.known[request.group_id] = GroupDescription(
-            request.group_id,
-            self._offset,
-            request.generation,
-            request.protocol_type,
-            list(request.members),
-            request.broker_id,
-            request.broker_epoch,
-            0,
-            0,
-            0,
-        )
-        return CommitGroupResponse(taken=True, group=self.known[request.group_id])
+        before = self.version(request.group_id)
+        broker = request.broker_id, request.broker_epoch
+        asked = (request.group_id, request.after, request.generation, request.protocol_type, tuple(request.members))
+        answer: CommitGroupResponse = self.decide(requests.CommitGroup(broker, *asked))
+        if self.version(request.group_id) != before:
+            self.commits.append(request)
+        return answer
 
     def _delete(self, request: DeleteGroupRequest) -> DeleteGroupResponse:
-        known = self.known.get(request.group_id)
-        if known is None:
-            raise RequestError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if known.members:
-            raise RequestError(ErrorCode.NON_EMPTY_GROUP)
-        del self.known[request.group_id]
-        return DeleteGroupResponse(request.group_id)
+        assert request.broker_id is not None
+        assert request.broker_epoch is not None
+        broker = request.broker_id, request.broker_epoch
+        answer: DeleteGroupResponse = self.decide(requests.DeleteGroup(broker, request.group_id))
+        return answer
 
     async def _befall(self, call: str, request: Any, answer: Callable[[], _Response]) -> _Response:
         self.calls.append((call, request))

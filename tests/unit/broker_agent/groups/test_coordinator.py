@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +20,14 @@ from pidkeeper.broker_agent.kafka.wire.groups.heartbeat import HeartbeatRequest
 from pidkeeper.broker_agent.kafka.wire.groups.join_group import JoinGroupResponse
 from pidkeeper.broker_agent.kafka.wire.groups.leave_group import LeaveGroupRequest, LeavingMember
 from pidkeeper.broker_agent.kafka.wire.groups.sync_group import SyncGroupRequest
+from pidkeeper.controller.state.requests import CreateTopic
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.group_messages import GroupDescription
-from pidkeeper.protocol.groups import GroupMember
+from pidkeeper.protocol.groups import NO_VERSION
 from pidkeeper.protocol.metadata_version import BASE
 from tests.support.coordinator_rig import Agent, Consumer, CoordinatorRig, come_together, sync
 from tests.support.group_quorum import losing, raising, waiting
 from tests.support.group_rig import CLIENT, SESSION_MS, join_request
+from tests.support.group_state import keep
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -53,11 +55,6 @@ def beat(member: JoinGroupResponse, **changes: Any) -> HeartbeatRequest:
     return msgspec.structs.replace(HeartbeatRequest("group", member.generation, member.member_id, None), **changes)
 
 
-def group_of(*member_ids: str, group_id: str = "group", generation: int = 7) -> GroupDescription:
-    members = [GroupMember(one, None, "client", "host") for one in member_ids]
-    return GroupDescription(group_id, 55, generation, "consumer", members, 9, 90, 0, 0, 0)
-
-
 async def join_code(coordinator: Coordinator, **changes: Any) -> ErrorCode:
     answer = await coordinator.join_group(join_request(**changes), CLIENT)
     return next(one for one in ErrorCode if one.kafka_code == answer.error_code)
@@ -74,7 +71,8 @@ def test_members_come_together(rig: CoordinatorRig, coordinator: Coordinator) ->
             assert (await sync(coordinator, one)).assignment == b"to " + one.member_id.encode()
             assert await coordinator.heartbeat(beat(one)) is ErrorCode.NONE
         (commit,) = rig.quorum.commits
-        assert (commit.after, commit.generation, commit.broker_id, commit.broker_epoch) == (-1, 1, 1, 10)
+        epoch = rig.agents[1].session.broker_epoch
+        assert (commit.after, commit.generation, commit.broker_id, commit.broker_epoch) == (-1, 1, 1, epoch)
         assert [one.member_id for one in commit.members] == [one.member_id for one in members]
         left = await coordinator.leave_group(LeaveGroupRequest("group", [LeavingMember(members[1].member_id)]))
         assert left.members[0].error_code == 0
@@ -140,7 +138,8 @@ def test_a_commit_of_offsets_is_a_sign_of_life(rig: CoordinatorRig, coordinator:
 
 
 def test_a_group_is_loaded_once(rig: CoordinatorRig, coordinator: Coordinator) -> None:
-    rig.quorum.known["group"] = group_of("a", "b")
+    rig.quorum.keep("group", "a", "b")
+    version = rig.quorum.version("group")
 
     async def scenario() -> None:
         beats = [HeartbeatRequest("group", 7, one, None) for one in ("a", "b", "c")]
@@ -154,7 +153,7 @@ def test_a_group_is_loaded_once(rig: CoordinatorRig, coordinator: Coordinator) -
 
     rig.run(scenario())
     assert len(rig.quorum.asked("find_group")) == 1
-    assert rig.quorum.commits[0].after == 55
+    assert rig.quorum.commits[0].after == version
 
 
 def test_groups_are_loaded_a_few_at_a_time(
@@ -173,7 +172,7 @@ def test_groups_have_room_for_so_many(
     rig: CoordinatorRig, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_GROUPS_HELD", 2)
-    rig.quorum.known["large"] = group_of(*map(str, range(100)), group_id="large")
+    rig.quorum.keep("large", *map(str, range(100)))
 
     async def scenario() -> None:
         await come_together(coordinator)
@@ -197,7 +196,7 @@ def test_idle_groups_are_dropped(rig: CoordinatorRig, coordinator: Coordinator) 
     async def scenario() -> None:
         (member,) = await come_together(coordinator)
         await coordinator.leave_group(LeaveGroupRequest("group", [LeavingMember(member.member_id)]))
-        assert rig.quorum.known["group"].members == [], "before the leave was answered"
+        assert rig.quorum.known().members == [], "before the leave was answered"
         await asyncio.sleep(IDLE_SECONDS - 1)
         assert coordinator.groups == 1
         await asyncio.sleep(2 * LOOK_SECONDS)
@@ -239,7 +238,7 @@ def test_a_quorum_that_does_not_answer(rig: CoordinatorRig, coordinator: Coordin
         assert answer.generation == 2
 
     rig.run(scenario())
-    assert [(one.generation, one.after) for one in rig.quorum.commits] == [(1, -1), (2, 101)]
+    assert [one.generation for one in rig.quorum.commits] == [1, 2]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INVALID_REQUEST])
@@ -253,9 +252,9 @@ def test_while_the_quorum_is_away_nothing_is_loaded(rig: CoordinatorRig, agent: 
     coordinator = agent.coordinator
     rig.quorum.faults.append(raising(ErrorCode.REQUEST_TIMED_OUT))
     assert rig.run(join_code(coordinator)) is LOADING
-    agent.session.broker_epoch = None
+    epoch, agent.session.broker_epoch = agent.session.broker_epoch, None
     assert rig.run(join_code(coordinator)) is LOADING
-    agent.session.broker_epoch = 10
+    agent.session.broker_epoch = epoch
     agent.session.metadata_version = BASE
     assert rig.run(join_code(coordinator)) is NOT_AVAILABLE
     agent.hear()
@@ -264,10 +263,10 @@ def test_while_the_quorum_is_away_nothing_is_loaded(rig: CoordinatorRig, agent: 
 
 
 def test_a_stale_registration_is_doubted(rig: CoordinatorRig, agent: Agent) -> None:
-    rig.quorum.epochs[1] = 11
+    epoch = rig.quorum.register(1)
     assert rig.run(join_code(agent.coordinator)) is NOT_AVAILABLE
-    assert agent.session.doubted == [10]
-    agent.session.broker_epoch = 11
+    assert agent.session.doubted == [agent.session.broker_epoch]
+    agent.session.broker_epoch = epoch
     assert rig.run(join_code(agent.coordinator)) is ErrorCode.NONE
 
 
@@ -278,7 +277,7 @@ def test_under_a_new_registration_groups_are_loaded_anew(rig: CoordinatorRig, ag
         (member,) = await come_together(coordinator)
         waiting_for_it = asyncio.ensure_future(join_code(coordinator))
         await asyncio.sleep(1)
-        agent.session.broker_epoch = 20
+        agent.session.broker_epoch = rig.quorum.register(1)
         assert await waiting_for_it is NOT_COORDINATOR
         assert await coordinator.heartbeat(beat(member)) is ErrorCode.REBALANCE_IN_PROGRESS
         assert (await coordinator.join_group(join_request(member.member_id), CLIENT)).generation == 2
@@ -286,11 +285,12 @@ def test_under_a_new_registration_groups_are_loaded_anew(rig: CoordinatorRig, ag
         rig.quorum.faults.append(waiting(1))
         asked = asyncio.ensure_future(coordinator.heartbeat(beat(member, group_id="other")))
         await asyncio.sleep(0.5)
-        agent.session.broker_epoch = 21
+        agent.session.broker_epoch = rig.quorum.register(1)
         assert await asked is NOT_COORDINATOR
 
     rig.run(scenario())
-    assert [one.broker_epoch for one in rig.quorum.commits] == [10, 20]
+    first, second = (one.broker_epoch for one in rig.quorum.commits)
+    assert first < second
 
 
 # Two agents.
@@ -346,12 +346,12 @@ def test_an_agents_death_costs_one_rebalance() -> None:
         first = rig.agents[1].directory.group_coordinator("group").id
         consumers = [Consumer(rig, first, rig.world.stream(str(one))) for one in range(4)]
         rig.run(asyncio.sleep(30))
-        generation = rig.quorum.known["group"].generation
+        generation = rig.quorum.known().generation
         before = [one.member_id for one in consumers]
         for agent in rig.agents.values():
             agent.hear(3 - first)
         rig.run(asyncio.sleep(30))
-        assert rig.quorum.known["group"].generation == generation + 1
+        assert rig.quorum.known().generation == generation + 1
         assert [one.member_id for one in consumers] == before
         assert {one.history[-1][0] for one in consumers} == {generation + 1}
         assert {one.history[-1][2] for one in consumers} == {one.encode() for one in before}
@@ -365,10 +365,12 @@ def test_description(rig: CoordinatorRig, coordinator: Coordinator) -> None:
         told = await coordinator.describe_group("group")
         assert (told.state, told.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND.kafka_code)
         # Offsets are known of it by now.
-        rig.quorum.known["group"] = msgspec.structs.replace(group_of(), version=-1, generation=-1, offsets=1)
+        rig.quorum.decide(CreateTopic(uuid.uuid4(), "topic", 1, -1, -1, None, validate_only=False))
+        rig.quorum.decide(keep("group", ("topic", 0, 5), operator=True))
+        assert rig.quorum.known().version == NO_VERSION
         told = await coordinator.describe_group("group")
         assert (told.state, told.error_code, told.members) == ("Empty", 0, [])
-        rig.quorum.known["group"] = group_of("a")
+        rig.quorum.keep("group", "a")
         told = await coordinator.describe_group("group")
         assert (told.state, [one.member_id for one in told.members]) == ("PreparingRebalance", ["a"])
 
@@ -386,28 +388,28 @@ def test_deletion(rig: CoordinatorRig, agent: Agent) -> None:
         await coordinator.leave_group(LeaveGroupRequest("group", [LeavingMember(member.member_id)]))
         rig.quorum.faults.append(raising(ErrorCode.STALE_BROKER_EPOCH))
         assert await coordinator.delete_group("group") is LOADING
-        assert agent.session.doubted == [10]
+        assert agent.session.doubted == [agent.session.broker_epoch]
         assert await coordinator.delete_group("group") is ErrorCode.NONE
         assert (await come_together(coordinator))[0].generation == 1
 
     rig.run(scenario())
-    assert rig.quorum.asked("delete_group")[-1].broker_epoch == 10
+    assert rig.quorum.asked("delete_group")[-1].broker_epoch == agent.session.broker_epoch
 
 
 def test_groups_whose_members_are_gone_become_empty(rig: CoordinatorRig, agent: Agent) -> None:
     rig.quorum.page = 1
-    for name in ("dead-1", "dead-2", "empty"):
-        rig.quorum.known[name] = group_of(*(["a"] if name != "empty" else []), group_id=name)
+    names = ("dead-1", "dead-2", "empty")
+    for name in names:
+        rig.quorum.keep(name, *(["a"] if name != "empty" else []))
     rig.quorum.faults.append(raising(ErrorCode.REQUEST_TIMED_OUT))
     adopter = rig.loop.create_task(Adopter(agent.coordinator, rig.quorum).run())
     rig.run(asyncio.sleep(2 * ADOPT_SECONDS + UNKNOWN_SESSION_MS / 1000 + 1))
-    assert {one.generation for one in rig.quorum.known.values()} == {7, 8}
-    assert not any(one.members for one in rig.quorum.known.values())
-    assert {one.group_id for one in rig.quorum.commits} == {"dead-1", "dead-2"}
+    assert [rig.quorum.known(one).generation for one in names] == [8, 8, 7]
+    assert not any(rig.quorum.known(one).members for one in names)
     agent.hear(2)
-    rig.quorum.known["dead-1"] = group_of("a", group_id="dead-1")
-    rig.run(asyncio.sleep(2 * ADOPT_SECONDS))
-    assert rig.quorum.known["dead-1"].members, "it is another agent's"
+    rig.quorum.keep("dead-1", "a", generation=9)
+    rig.run(asyncio.sleep(3 * ADOPT_SECONDS))
+    assert rig.quorum.known("dead-1").members, "it is another agent's"
     adopter.cancel()
 
 
