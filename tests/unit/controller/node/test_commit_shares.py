@@ -1,4 +1,4 @@
-"""A storm of commits and a storm of allocations: neither waits for the other (the shares of an entry)."""
+"""A storm of objects, of groups and of allocations: none waits for another one (the shares of an entry)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.controller.node.decider import MAX_WAITING_COMMITS, Decider
+from pidkeeper.controller.node.decider import MAX_GROUP_BYTES, MAX_WAITING_COMMITS, MAX_WAITING_GROUPS, Decider
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES
+from pidkeeper.controller.state.decide import most_bytes
+from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.requests import AllocateProducerIds, CommitObject, Request
+from pidkeeper.controller.state.requests import (
+    AllocateProducerIds,
+    CommitGroup,
+    CommitObject,
+    CommitOffsets,
+    DeleteOffsets,
+    Request,
+)
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.group_messages import CommitGroupResponse, CommitOffsetsResponse
+from pidkeeper.protocol.groups import (
+    MAX_COMMITTED_OFFSETS,
+    GroupMember,
+    GroupRecord,
+    OffsetsRecord,
+    PartitionOffset,
+    TopicOffsets,
+)
 from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
 from pidkeeper.protocol.logs import MAX_OBJECT_BATCHES, BrokerStoreRecord, ObjectId, ObjectRecord, TopicRecord
 from pidkeeper.protocol.messages import AllocateProducerIdsResponse
@@ -25,6 +43,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     decode_batch,
 )
+from pidkeeper.protocol.transactions import TopicPartitions
 
 FOUNDING, STORE = uuid.UUID(int=1), uuid.UUID(int=2)
 BROKERS = 12
@@ -148,3 +167,68 @@ def test_commits_that_wait_are_bounded_and_take_no_allocations_place(decider: De
     assert decider.waiting() == MAX_WAITING_COMMITS + 1
     decider.fail(RequestError(ErrorCode.NOT_CONTROLLER))
     assert (decider.waiting(), block.value.code) == (0, ErrorCode.NOT_CONTROLLER)
+
+
+def one_offset(number: int, metadata: str = "") -> CommitOffsets:
+    """As most consumers commit."""
+    told = TopicOffsets("t", (PartitionOffset(0, 2**63 - 1, 2**31 - 1, metadata),))
+    return CommitOffsets((0, 2), f"group-{number}", (told,), -1, "", None, None)
+
+
+def large_group(group_id: str) -> CommitGroup:
+    """As many members as fit, with the longest texts around them."""
+    members = tuple(GroupMember(f"{number:0201}", None, "", "") for number in range(302))
+    return CommitGroup((0, 2), group_id, -1, 2**31 - 1, "\U0001f600" * 64, members)
+
+
+def test_a_storm_of_groups_holds_up_no_allocation_and_no_object(decider: Decider) -> None:
+    groups = ask(decider, *(one_offset(number) for number in range(3000)))
+    objects = ask(decider, *(full_commit(number) for number in range(2)))
+    blocks = ask(decider, *[AllocateProducerIds(0, 2)] * 50)
+    records = decided(decider)
+    assert all(isinstance(block.value, AllocateProducerIdsResponse) for block in blocks)
+    assert isinstance(objects[0].value, CommitObjectResponse)
+    kinds = [type(record) for record in records]
+    assert kinds[:51] == [AllocateProducerIdsRecord] * 50 + [ObjectRecord]
+    assert set(kinds[51:]) == {OffsetsRecord}
+    assert len(kinds) - 51 == sum(one.done() for one in groups) > 500
+    while not groups[-1].done():
+        decided(decider)
+    assert all(one.value == CommitOffsetsResponse([0]) for one in groups)
+
+
+def test_a_group_joins_the_entry_that_storms_of_allocations_and_objects_make(decider: Decider) -> None:
+    blocks = ask(decider, *[AllocateProducerIds(0, 2)] * 8192)
+    ask(decider, *(full_commit(number) for number in range(BROKERS)))
+    group, offset = ask(decider, large_group("\U0001f600" * 249), one_offset(1))
+    records = decided(decider)
+    assert isinstance(group.value, CommitGroupResponse)
+    assert group.value.taken
+    assert [type(record) for record in records[-2:]] == [ObjectRecord, GroupRecord]
+    assert 2000 < len(records) == 2 + sum(one.done() for one in blocks)
+    decided(decider)
+    assert offset.value == CommitOffsetsResponse([0])
+
+
+def test_no_request_about_groups_is_larger_than_their_share(decider: Decider) -> None:
+    """It would wait for ever, and all others behind it; also where it is going to be refused."""
+    name = "\U0001f600" * 249
+    told = TopicOffsets(name, tuple(PartitionOffset(number, 2**63 - 1, 0, "m" * 4096) for number in range(1024)))
+    asked: list[Request] = [
+        large_group(name),
+        CommitOffsets((0, 2), name, (told,) * MAX_COMMITTED_OFFSETS, -1, "", None, None),
+        DeleteOffsets(None, name, (TopicPartitions(name, (1,)),) * MAX_COMMITTED_OFFSETS),
+    ]
+    draft = Draft(decider._machine, 0)
+    assert all(60_000 < most_bytes(draft, request) <= MAX_GROUP_BYTES for request in asked)
+
+
+def test_requests_about_groups_that_wait_are_bounded(decider: Decider) -> None:
+    ask(decider, *[one_offset(0)] * MAX_WAITING_GROUPS)
+    with pytest.raises(RequestError) as refusal:
+        ask(decider, large_group("g"))
+    assert refusal.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    ask(decider, full_commit(0), AllocateProducerIds(0, 2))
+    assert decider.waiting() == MAX_WAITING_GROUPS + 2
+    decider.fail(RequestError(ErrorCode.NOT_CONTROLLER))
+    assert decider.waiting() == 0
