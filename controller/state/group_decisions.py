@@ -124,7 +124,7 @@ def _check_room(draft: Draft, group: Group | None, wanted: GroupRecord) -> None:
     groups = draft.groups
     size = members_bytes(wanted.members) - (0 if group is None else members_bytes(group.members))
     many = group is None and len(groups) >= limits.MAX_GROUPS
-    if many or (size > 0 and groups.members_bytes + size > limits.MAX_MEMBERS_BYTES):
+    if many or groups.members_bytes + size > limits.MAX_MEMBERS_BYTES:
         raise RequestError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             f"{len(groups)} groups with {groups.members_bytes} bytes of members are kept, {limits.MAX_GROUPS} and "

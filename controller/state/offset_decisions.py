@@ -187,11 +187,11 @@ def _check_room(draft: Draft, record: OffsetsRecord) -> None:
     groups = draft.groups
     count, size = groups.growth(record)
     held = groups.held_by(record.producer_id) + count
-    if record.producer_id != NO_PRODUCER_ID and count > 0 and held > limits.MAX_PENDING:
+    if record.producer_id != NO_PRODUCER_ID and held > limits.MAX_PENDING:
         detail = f"the transaction would hold {held} offsets, {limits.MAX_PENDING} are allowed: end it first"
         raise RequestError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, detail)
-    many = count > 0 and groups.offsets + groups.pending + count > limits.MAX_OFFSETS
-    large = size > 0 and groups.offset_bytes + size > limits.MAX_OFFSET_BYTES
+    many = groups.offsets + groups.pending + count > limits.MAX_OFFSETS
+    large = groups.offset_bytes + size > limits.MAX_OFFSET_BYTES
     if many or large or (groups.get(record.group_id) is None and len(groups) >= limits.MAX_GROUPS):
         raise RequestError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,

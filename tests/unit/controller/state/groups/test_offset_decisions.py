@@ -354,6 +354,13 @@ def test_a_deleted_topic_takes_its_offsets_along(machine: StateMachine) -> None:
     assert (machine.groups.offsets, machine.groups.pending, machine.groups.offset_bytes) == (0, 0, 0)
 
 
+def test_one_batch_may_begin_with_groups_and_delete_their_topic() -> None:
+    machine = make()
+    batch(machine, topic("t"))
+    answers = batch(machine, keep("h", ("t", 0, 1)), drop("t"), delete("h"))
+    assert (answers[0], answers[2]) == (KEPT, E.GROUP_ID_NOT_FOUND)
+
+
 # What is forgotten.
 
 
