@@ -77,9 +77,10 @@ class TopicRows:
         return known is not None
 
     def _replaced(self, before: KeptOffset | None, after: KeptOffset | None) -> None:
-        for kept, sign in ((before, -1), (after, 1)):
-            if kept is not None:
-                self.bytes += sign * (self._name_bytes + text_bytes(kept.metadata))
+        self.bytes += self._size(after) - self._size(before)
+
+    def _size(self, kept: KeptOffset | None) -> int:
+        return 0 if kept is None else self._name_bytes + text_bytes(kept.metadata)
 
 
 class Group:

@@ -187,11 +187,12 @@ class GroupsState:
 
     def drop_topic(self, topic: str) -> None:
         """A topic is deleted, and all offsets in it with that."""
-        for group_id in tuple(self._readers.of(topic)):
+        for group_id in self._readers.clear(topic):
             group = self._own(group_id)
-            for partition, producer_id in group.topics[topic].pending:
+            rows = group.topics.pop(topic)
+            for partition, producer_id in rows.pending:
                 self._holders.discard(producer_id, (group_id, topic, partition))
-            self._drop(group, topic)
+            self._add(rows, -1)
             self._let_go(group)
 
     # What changes, and what is counted of it.
@@ -272,18 +273,20 @@ class GroupsState:
             group.record, group.version = known.record, known.version
             self.members_bytes += members_bytes(group.members)
         _check_order((row.group_id, row.topic, row.partition) for row in image.offsets)
-        for row in image.offsets:
-            group = self._own(row.group_id)
-            rows = self._change(group, row.topic)
-            rows.commit(row.partition, row.kept)
-            self._changed(group, row.topic, rows)
+        for (group_id, topic), found in itertools.groupby(image.offsets, _of_topic):
+            group = self._own(group_id)
+            rows = self._change(group, topic)
+            for row in found:
+                rows.commit(row.partition, row.kept)
+            self._changed(group, topic, rows)
         _check_order((row.group_id, row.topic, row.partition, row.producer_id) for row in image.pending)
-        for held in image.pending:
-            group = self._own(held.group_id)
-            rows = self._change(group, held.topic)
-            rows.hold(held.partition, held.producer_id, held.kept)
-            self._holders.add(held.producer_id, (held.group_id, held.topic, held.partition))
-            self._changed(group, held.topic, rows)
+        for (group_id, topic), pending in itertools.groupby(image.pending, _of_topic):
+            group = self._own(group_id)
+            rows = self._change(group, topic)
+            for held in pending:
+                rows.hold(held.partition, held.producer_id, held.kept)
+                self._holders.add(held.producer_id, (group_id, topic, held.partition))
+            self._changed(group, topic, rows)
 
 
 def members_bytes(members: Iterable[GroupMember]) -> int:
@@ -295,6 +298,10 @@ def any_twice(members: Collection[GroupMember]) -> bool:
     """Whether two members have one id, or two static ones one instance id."""
     static = [member.instance_id for member in members if member.instance_id is not None]
     return len({member.member_id for member in members}) < len(members) or len(set(static)) < len(static)
+
+
+def _of_topic(row: OffsetRow | PendingRow) -> tuple[str, str]:
+    return row.group_id, row.topic
 
 
 def _check_order(places: Iterable[tuple[Any, ...]]) -> None:
