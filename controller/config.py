@@ -89,10 +89,13 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
     forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and
     `transactional.id.expiration.ms`); `producer_id_expiration_ms`: after which a partition log forgets a silent
-    producer (KIP-854). `log_roll_rows`, `log_roll_bytes`, `log_roll_ms`: batches and markers, bytes, or age with
-    which the tail of a partition log becomes a segment, of up to `log_segment_bytes`; `log_retention_check_ms`:
-    between two looks at the retention of a log; `log_segment_delete_delay_ms`: how long an object stays in the store
-    once no log needs it (Kafka's `log.retention.check.interval.ms` and `log.segment.delete.delay.ms`). `security`,
+    producer (KIP-854); `offsets_retention_ms`: after which the offsets of a consumer group without members are
+    forgotten, and `offsets_retention_check_ms`: between two looks for them (Kafka's `offsets.retention.minutes`,
+    KIP-211, and `offsets.retention.check.interval.ms`). `log_roll_rows`, `log_roll_bytes`, `log_roll_ms`: batches and
+    markers, bytes, or age with which the tail of a partition log becomes a segment, of up to `log_segment_bytes`;
+    `log_retention_check_ms`: between two looks at the retention of a log; `log_segment_delete_delay_ms`: how long an
+    object stays in the store once no log needs it (Kafka's `log.retention.check.interval.ms` and
+    `log.segment.delete.delay.ms`). `security`,
     `tls`: as in `service.protection`; the certificate names this member, and over TLS it is what peers prove.
     `peer_key_file` holds the secrets that members prove to each other without TLS, one a line: any of them will do.
     `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must send;
@@ -129,6 +132,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     producer_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 24 * 3_600_000
+    offsets_retention_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
+    offsets_retention_check_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
     log_roll_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEGMENT_ROWS)] = 1000
     log_roll_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LOG_SEGMENT_BYTES)] = 4 << 20
     log_roll_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
@@ -187,6 +192,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_ms=self.offsets_retention_check_ms,
             segments=SegmentSettings(
                 rows=self.log_roll_rows,
                 tail_bytes=self.log_roll_bytes,

@@ -20,6 +20,7 @@ from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
 from pidkeeper.controller.node.founding_duty import FoundingDuty
 from pidkeeper.controller.node.garbage_watch import GarbageWatch
+from pidkeeper.controller.node.group_duties import GroupDuties
 from pidkeeper.controller.node.log_duties import LogDuties
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.markers import MarkerWriter
@@ -126,6 +127,13 @@ class Leadership:
         self.garbage = GarbageWatch()
         self.logs = LogDuties(
             machine, self._ask, ticks=settings.timing.ticks, expiration_ms=settings.producer_id_expiration_ms
+        )
+        self.groups = GroupDuties(
+            machine,
+            self._ask,
+            ticks=settings.timing.ticks,
+            retention_ms=settings.offsets_retention_ms,
+            check_ms=settings.offsets_retention_check_ms,
         )
         self.own_ids = OwnIdsDuty(machine, self.migration.fill_own_ids)
         self.founding = FoundingDuty(
@@ -275,12 +283,14 @@ class Leadership:
         """10 ms have passed."""
         self.ticks += 1
         if self.ticks % DUTY_TICKS == 0 and self.serving():
+            now_ms = int(self._surroundings.wall_clock() * 1000)
             self._fence_silent_brokers()
             self._raise_metadata_version()
             self.founding.tick(self.ticks)
-            self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
-            self.logs.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
-            self.segments.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
+            self.transactions.tick(self.ticks, now_ms)
+            self.logs.tick(self.ticks, now_ms)
+            self.segments.tick(self.ticks, now_ms)
+            self.groups.tick(self.ticks, now_ms)
             self.garbage.tick(self._machine.logs.objects, self.ticks)
             self.migration.tick()
             if not self.founding.hearing():
@@ -292,6 +302,7 @@ class Leadership:
         self.transactions.lead(self._core.term, self.ticks)
         self.logs.lead(self.ticks)
         self.segments.lead(self.ticks)
+        self.groups.lead(self.ticks)
         self.garbage.lead()
         self.own_ids.lead(self._core.term)
         self.founding.lead()

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.election_metrics import election_metrics
+from pidkeeper.controller.node.group_metrics import group_metrics
 from pidkeeper.controller.node.log_metrics import log_metrics
 from pidkeeper.controller.node.operator_warnings import warnings_by_kind
 from pidkeeper.controller.node.status import describe
@@ -32,6 +33,7 @@ def member_metrics(member: ClusterMember) -> Iterator[Metric]:
     yield from _transactions(member)
     yield from _migration(member)
     yield from log_metrics(member)
+    yield from group_metrics(member)
 
 
 def _gauge(name: str, documentation: str, value: float) -> Metric:

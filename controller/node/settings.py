@@ -100,6 +100,8 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     producer_id_expiration_ms: int = 24 * 3_600_000
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_ms: int = 600_000
     segments: SegmentSettings = SegmentSettings()
     zookeeper: ZooKeeperSettings | None = None
     bridge: bool = False

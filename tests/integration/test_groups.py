@@ -1,0 +1,145 @@
+"""Consumer groups over real members: one of two coordinators goes on, and offsets outlive their leader."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.groups import OFFSETS_TOPIC, offsets_partition
+from pidkeeper.protocol.metadata_version import GROUPS
+from tests.support.cluster import (
+    bring_back,
+    labelled,
+    metrics,
+    new_leader,
+    quorum,
+    running_cluster,
+    wait_until,
+)
+from tests.support.transactional_client import ROOT, Pair, TransactionalClient
+
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT.kafka_code
+
+
+class Coordinator(TransactionalClient):
+    """An agent's calls about groups, all of topic `t`."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(cluster)
+        wait_until(lambda: quorum(cluster.leader())["metadata_version"] >= GROUPS, "a quorum that knows groups")
+        # The same uuid each time: made once, it is answered alike.
+        topic = {"topic_id": str(uuid.UUID(int=7)), "name": "t", "partitions": 3}
+        assert self.ask("POST", "/v1/topics", topic).status == 200
+
+    def join(self, group: str, *members: str, after: int = -1, generation: int = 0) -> dict[str, Any]:
+        """The answer to a CommitGroup of these members."""
+        wanted = {"group_id": group, "after": after, "generation": generation, "protocol_type": "consumer"}
+        told = [[member, None, "client", "host"] for member in members]
+        answer = self.ask("POST", "/v1/groups/commit", {**self._broker(), **wanted, "members": told})
+        assert answer.status == 200, answer
+        joined: dict[str, Any] = answer.json()
+        return joined
+
+    def commit(self, group: str, *offsets: tuple[int, int], **more: Any) -> list[int]:
+        """The codes of a CommitOffsets."""
+        topics = [["t", [[partition, offset, -1, ""] for partition, offset in offsets]]]
+        body = {**self._broker(), "group_id": group, "topics": topics, **more}
+        answer = self.ask("POST", "/v1/groups/offsets/commit", body)
+        assert answer.status == 200, answer
+        codes: list[int] = answer.json()["codes"]
+        return codes
+
+    def fetch(self, group: str, *, stable: bool = False) -> dict[int, tuple[int, int]]:
+        """Offset and code of each partition."""
+        body = {"group_id": group, "topics": [["t", [0, 1, 2]]], "require_stable": stable}
+        rows = self.ask("POST", "/v1/groups/offsets/fetch", body).json()["offsets"]
+        return {row[1]: (row[2], row[5]) for row in rows}
+
+    def begin(self, name: str, group: str) -> tuple[Pair, dict[str, Any]]:
+        """AddOffsetsToTxn: a producer, and the transaction that goes along with its offsets."""
+        pair = self.pair(name)
+        topics = [{"topic": OFFSETS_TOPIC, "partitions": [offsets_partition(group)]}]
+        added = self.ask("POST", f"{ROOT}/add-partitions", self._producer(name, pair, topics=topics))
+        assert added.status == 200, added
+        return pair, {"transactional_id": name, "producer_id": pair[0], "producer_epoch": pair[1]}
+
+    def _broker(self) -> dict[str, Any]:
+        return {"broker_id": 50, "broker_epoch": self._epoch}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    # Snapshots as often as they come, so that a restart reads groups from them.
+    with running_cluster(tmp_path_factory.mktemp("groups"), controller_options={"snapshot_entries": 20}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: LocalCluster) -> LocalCluster:
+    bring_back(shared)
+    return shared
+
+
+@pytest.fixture
+def agent(cluster: LocalCluster) -> Coordinator:
+    return Coordinator(cluster)
+
+
+def test_of_two_coordinators_one_goes_on(cluster: LocalCluster, agent: Coordinator) -> None:
+    names = [f"member-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(lambda name: agent.join("raced", name), names))
+    taken = [name for name, answer in zip(names, answers, strict=True) if answer["taken"]]
+    assert len(taken) == 1
+    assert {answer["group"]["members"][0][0] for answer in answers} == set(taken), "all are told of the same one"
+    old = cluster.leader()
+    cluster.kill(old)
+    new_leader(cluster, old)
+    assert agent.join("raced", taken[0])["taken"], "its answer was lost"
+    assert not agent.join("raced", "late")["taken"]
+    version = agent.join("raced", taken[0])["group"]["version"]
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(lambda name: agent.join("raced", name, after=version, generation=1), names))
+    assert [answer["taken"] for answer in answers].count(True) == 1
+
+
+def test_offsets_are_stable_once_their_transaction_has_ended(agent: Coordinator) -> None:
+    assert agent.commit("stable", (0, 5), (1, 7)) == [0, 0]
+    pair, transaction = agent.begin("stable-tx", "stable")
+    assert agent.commit("stable", (0, 6), (2, 1), transaction=transaction) == [0, 0]
+    assert agent.fetch("stable") == {0: (5, 0), 1: (7, 0), 2: (-1, 0)}
+    assert agent.fetch("stable", stable=True) == {0: (-1, UNSTABLE), 1: (7, 0), 2: (-1, UNSTABLE)}
+    assert agent.end("stable-tx", pair).status == 200
+    assert agent.fetch("stable", stable=True) == {0: (6, 0), 1: (7, 0), 2: (1, 0)}
+
+
+def test_offsets_of_an_aborted_transaction_are_gone(cluster: LocalCluster, agent: Coordinator) -> None:
+    agent.commit("aborted", (0, 5))
+    pair, transaction = agent.begin("aborted-tx", "aborted")
+    agent.commit("aborted", (0, 6), transaction=transaction)
+    old = cluster.leader()
+    cluster.kill(old)
+    new_leader(cluster, old)
+    assert agent.fetch("aborted", stable=True)[0] == (-1, UNSTABLE), "pending, at the next leader too"
+    assert agent.end("aborted-tx", pair, committed=False).status == 200
+    assert agent.fetch("aborted", stable=True)[0] == (5, 0)
+
+
+def test_a_leader_forgets_offsets_that_nobody_goes_on_with(tmp_path: Path) -> None:
+    options = {"offsets_retention_ms": 3000, "offsets_retention_check_ms": 200}
+    with running_cluster(tmp_path, controllers=1, controller_options=options) as cluster:
+        agent = Coordinator(cluster)
+        agent.join("busy", "m")
+        agent.commit("busy", (0, 5), generation=0, member_id="m")
+        agent.commit("simple", (0, 5), (1, 6))
+        assert labelled(cluster.leader(), "pidkeeper_groups_kept")["offsets",] == 3
+        wait_until(lambda: metrics(cluster.leader())["pidkeeper_groups_offsets_expired_total"] == 2, "an expiry")
+        wait_until(lambda: agent.ask("GET", "/v1/groups/describe?group=simple").status == 404, "a forgotten group")
+        assert agent.fetch("busy")[0] == (5, 0)
