@@ -1,15 +1,19 @@
-"""A small client of one agent's Kafka listener: finds out what is served there, logs in, fetches."""
+"""A small client of one agent's Kafka listener: finds out what is served there, logs in, fetches, finds offsets."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import Final, Self
 
-from pidkeeper.broker_agent.kafka.wire.data import fetch
+from pidkeeper.broker_agent.kafka.wire.data import fetch, list_offsets
 from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES, RecordsReader
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.broker_agent.kafka.wire.data.list_offsets import PartitionOffset
+from pidkeeper.cli import list_offsets_wire
 from pidkeeper.cli.fetch_wire import read_fetch_response, write_fetch_request
+from pidkeeper.cli.list_offsets_wire import read_list_offsets_response, write_list_offsets_request
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.kafka.mechanisms import PLAIN
 from pidkeeper.service.kafka.wire import api_versions, sasl
@@ -18,6 +22,7 @@ from pidkeeper.service.kafka.wire.primitives import WireError
 from pidkeeper.service.kafka.wire.versions import (
     API_VERSIONS,
     FETCH,
+    LIST_OFFSETS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Versions,
@@ -107,6 +112,12 @@ class KafkaClient:
         request = fetch.FetchRequest(-1, wait_ms, 1, FETCH_BYTES, isolation, [wanted])
         answer = self._exchange(FETCH, version, fetch.VERSIONS, write_fetch_request(version, request))
         return read_fetch_response(answer, version, topic, partition)
+
+    def list_offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> list[PartitionOffset]:
+        """The first offset since `timestamp`, in ms since the epoch, in each of these partitions."""
+        body = write_list_offsets_request(topic, partitions, timestamp)
+        answer = self._exchange(LIST_OFFSETS, list_offsets_wire.VERSION, list_offsets.VERSIONS, body)
+        return read_list_offsets_response(answer, topic)
 
     def _exchange(self, key: int, version: int, versions: Versions, body: bytes) -> RecordsReader:
         """The body of the answer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, Literal
 
 import click
@@ -13,9 +12,10 @@ import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.records import Header, LogRecord
+from pidkeeper.cli.agent_options import AgentChoice, asks_agent
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.log_source import Login, Source, connected, places
+from pidkeeper.cli.log_source import Source
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
 from pidkeeper.cli.topics import described_page
 from pidkeeper.protocol.log_messages import PartitionDescription
@@ -95,16 +95,7 @@ class ShownRecord(msgspec.Struct, frozen=True):
     metavar="N",
     help=f"Most rows to print. Default: {DEFAULT_LIMIT}, or what --tail says.",
 )
-@click.option(
-    "--agent",
-    metavar="URL",
-    help="Kafka listener to fetch from: kafka://HOST:PORT, or kafka+ssl:// for TLS. Default: of the agents that the "
-    "controllers name, the first one that answers; with TLS if the controllers speak it.",
-)
-@click.option("--user", help="With --password-file: user of SASL. The password is sent over TLS alone.")
-@click.option(
-    "--password-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Password, with --user."
-)
+@asks_agent
 @asks_controllers
 @output_option
 def read(
@@ -115,9 +106,7 @@ def read(
     committed: bool,
     markers: bool,
     limit: int | None,
-    agent: str | None,
-    user: str | None,
-    password_file: Path | None,
+    agent: AgentChoice,
     members: Controllers,
     output: str,
 ) -> None:
@@ -129,9 +118,6 @@ def read(
     """
     if start is not None and tail is not None:
         raise click.UsageError("--from and --tail cannot be given together")
-    if (user is None) != (password_file is None):
-        raise click.UsageError("--user and --password-file must be given together")
-    login = None if user is None or password_file is None else Login.of(user, password_file)
     log = _partition(members, topic, partition)
     end = log.last_stable if committed else log.end
     first = _first(log, end, start, tail)
@@ -139,7 +125,7 @@ def read(
     if first >= end:
         _print(iter(()), output)
         return
-    with contextlib.closing(connected(members, places(members, agent), login)) as client:
+    with contextlib.closing(agent.connect(members)) as client:
         source = Source(client, topic, partition, level, members.timeout)
         wanted = (one for one in source.records(first, end) if markers or one.type == "RECORD")
         following = _print(wanted, output, limit or tail or DEFAULT_LIMIT)

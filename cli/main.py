@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agents": ("agents:agents", "List and describe the broker agents."),
     "transactions": ("transactions:transactions", "List, describe and abort transactions; find hanging ones."),
     "topics": ("topics:topics", "Create, list, describe and delete topics."),
+    "groups": ("groups:groups", "List, describe and delete consumer groups; reset their offsets."),
     "store": ("store:store", "Report what is in the object store, and say what is deleted from it."),
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("log:log", "Read a member's write-ahead log, or the records of a topic's partition."),

@@ -98,7 +98,7 @@ def describe(name: str, members: Controllers, output: str) -> None:
     transactions may be undecided: HeldBy is the transactional id of the first of them. Bytes and Batches are of all
     that the partition's log has.
     """
-    topic, partitions = _described(members, name)
+    topic, partitions = described(members, name)
     if output != TABLE:
         print_document({"topic": topic, "partitions": [_plain(one) for one in partitions]}, output)
         return
@@ -162,7 +162,7 @@ def described_page(members: Controllers, name: str, after: int, limit: int) -> T
     return members.ask(TopicPartitionsPage, "GET", path, final=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _described(members: Controllers, name: str) -> tuple[TopicDescription, list[PartitionDescription]]:
+def described(members: Controllers, name: str) -> tuple[TopicDescription, list[PartitionDescription]]:
     """A topic with all of its partitions."""
     page = described_page(members, name, -1, PAGE)
     topic, partitions = page.topic, page.partitions

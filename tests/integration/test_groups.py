@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.groups import OFFSETS_TOPIC, offsets_partition
@@ -19,11 +21,12 @@ from tests.support.cluster import (
     labelled,
     metrics,
     new_leader,
+    pidkeeper,
     quorum,
     running_cluster,
     wait_until,
 )
-from tests.support.transactional_client import ROOT, Pair, TransactionalClient
+from tests.support.transactional_client import ROOT, Pair, TransactionalClient, code
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT.kafka_code
 
@@ -130,6 +133,29 @@ def test_offsets_of_an_aborted_transaction_are_gone(cluster: LocalCluster, agent
     assert agent.fetch("aborted", stable=True)[0] == (-1, UNSTABLE), "pending, at the next leader too"
     assert agent.end("aborted-tx", pair, committed=False).status == 200
     assert agent.fetch("aborted", stable=True)[0] == (5, 0)
+
+
+def test_a_group_with_members_is_reset_by_nobody(cluster: LocalCluster, agent: Coordinator) -> None:
+    version = agent.join("busy", "m")["group"]["version"]
+    agent.commit("busy", (0, 5), generation=0, member_id="m")
+    topics = [["t", [[0, 0, -1, ""]]]]
+    refused = agent.ask("POST", "/v1/groups/offsets/reset", {"group_id": "busy", "topics": topics})
+    assert code(refused) == "NON_EMPTY_GROUP"
+    asked = ["--cluster", str(cluster.directory)]
+    earliest = ["groups", "reset-offsets", "busy", "--topic", "t:0", "--to-earliest", *asked]
+    told = pidkeeper(*earliest, "--execute")
+    assert (told.returncode, "has members" in told.stderr) == (ExitCode.REFUSED, True), told
+    assert pidkeeper("groups", "delete", "busy", "--yes", *asked).returncode == ExitCode.REFUSED
+    assert agent.fetch("busy")[0] == (5, 0)
+    assert agent.join("busy", after=version, generation=1)["taken"]
+    assert pidkeeper(*earliest).returncode == 0
+    assert agent.fetch("busy")[0] == (5, 0), "without --execute nothing is done"
+    assert pidkeeper(*earliest, "--execute").returncode == 0
+    assert agent.fetch("busy")[0] == (0, 0)
+    described = pidkeeper("groups", "describe", "busy", "-o", "json", *asked)
+    assert [(one["offset"], one["lag"]) for one in json.loads(described.stdout)["offsets"]] == [(0, 0)]
+    assert pidkeeper("groups", "delete", "busy", "--yes", *asked).returncode == 0
+    assert agent.ask("GET", "/v1/groups/describe?group=busy").status == 404
 
 
 def test_a_leader_forgets_offsets_that_nobody_goes_on_with(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A Kafka listener that serves one partition by Fetch, with the agents' codecs, and keeps what it was asked."""
+"""A Kafka listener that serves one partition by Fetch, and offsets by time, with the agents' codecs.
+
+It keeps what it was asked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pidkeeper.broker_agent.kafka.wire.data import fetch
+from pidkeeper.broker_agent.kafka.wire.data import fetch, list_offsets
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader, frame_pieces
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import read_batch_header
@@ -18,6 +21,7 @@ from pidkeeper.service.kafka.wire.headers import read_request_header
 from pidkeeper.service.kafka.wire.versions import (
     API_VERSIONS,
     FETCH,
+    LIST_OFFSETS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Versions,
@@ -31,7 +35,8 @@ class FetchServer:
     """Serves `batches`, which have their offsets, `per_answer` of them at once and then the first `cut` bytes of more.
 
     `served`: what ApiVersions tells. `last_stable`: where READ_COMMITTED ends. `errors`: answered before anything else,
-    each once. `login`: the message of PLAIN that lets a client in; None lets in everybody.
+    each once. `since`: what ListOffsets finds, by topic and partition. `login`: the message of PLAIN that lets a client
+    in; None lets in everybody.
     """
 
     def __init__(self, batches: Sequence[bytes] = (), *, context: ssl.SSLContext | None = None) -> None:
@@ -44,7 +49,9 @@ class FetchServer:
         self.error_of_all = 0
         self.served: dict[int, Versions] = {FETCH: fetch.VERSIONS}
         self.login: bytes | None = None
+        self.since: dict[tuple[str, int], int] = {}
         self.asked: list[tuple[int, fetch.FetchRequest]] = []
+        self.asked_for_offsets: list[list_offsets.ListOffsetsRequest] = []
         self._context = context
         server = self
 
@@ -90,7 +97,12 @@ class FetchServer:
     def _answer(self, frame: bytes, *, let_in: bool) -> tuple[list[Buffer], bool]:
         """The frame that answers, none to hang up; and whether the client is let in."""
         reader = RecordsReader(frame)
-        versions = {API_VERSIONS: api_versions.VERSIONS, FETCH: fetch.VERSIONS, **SASL}
+        versions = {
+            API_VERSIONS: api_versions.VERSIONS,
+            FETCH: fetch.VERSIONS,
+            LIST_OFFSETS: list_offsets.VERSIONS,
+            **SASL,
+        }
         header = read_request_header(reader, versions)
         key, version = header.api_key, header.api_version
         if key == API_VERSIONS:
@@ -105,9 +117,30 @@ class FetchServer:
             body = [sasl.authenticate_response(version, code)]
         elif not let_in:
             return [], False
+        elif key == LIST_OFFSETS:
+            body = [self._found(list_offsets.read_list_offsets_request(reader, version), version)]
         else:
             body = self._fetched(fetch.read_fetch_request(reader, version), version)
         return frame_pieces(header, versions[key], body), let_in
+
+    def _found(self, request: list_offsets.ListOffsetsRequest, version: int) -> bytes:
+        self.asked_for_offsets.append(request)
+        code = self.errors.pop(0) if self.errors else 0
+        return list_offsets.list_offsets_response(
+            version,
+            [
+                list_offsets.TopicOffsets(
+                    topic.topic,
+                    [
+                        list_offsets.PartitionOffset(
+                            one.partition, code, offset=-1 if code else self.since.get((topic.topic, one.partition), -1)
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
 
     def _fetched(self, request: fetch.FetchRequest, version: int) -> list[Buffer]:
         self.asked.append((version, request))
