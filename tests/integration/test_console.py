@@ -229,6 +229,31 @@ def test_topics_show_how_far_they_are_and_who_holds_them_back(browser: Any, clus
         visit.lacks("#topics-section")
 
 
+def test_groups_show_their_members_and_where_these_come_together(browser: Any, cluster: LocalCluster) -> None:
+    def look(leader: Controller) -> None:
+        group = {**register(leader, 37), "group_id": HOSTILE, "protocol_type": "consumer"}
+        known = call(leader.http, "POST", "/v1/groups/find", {"group_id": HOSTILE}).json()["group"]
+        with visiting(browser) as visit:
+            visit.open(leader)
+            after, generation = (-1, 0) if known is None else (known["version"], known["generation"])
+            for members, shown in ((["m", "n"], "2 members"), ([], "nobody")):
+                wanted = {"after": after, "generation": generation, "members": [[one, None, "", ""] for one in members]}
+                done = call(leader.http, "POST", "/v1/groups/commit", {**group, **wanted}).json()
+                assert done["taken"], done
+                after = done["group"]["version"]
+                visit.shows("#groups", shown)
+                visit.shows("#groups", "broker 37")
+            visit.shows("#groups", HOSTILE)
+            visit.shows("#group-bounds", re.compile(r"groups\s*[1-9]\d* of 10,000"))
+            assert visit.page.locator("main img, main script").count() == 0
+
+    at_leader(cluster, look)
+    with visiting(browser) as visit:
+        visit.open(followers(cluster, cluster.leader())[0])
+        visit.shows("#state", "live")
+        visit.lacks("#groups-section")
+
+
 def test_the_owner_of_an_id_is_found_by_keyboard_alone(browser: Any, cluster: LocalCluster) -> None:
     leader = cluster.leader()
     first = allocate(leader, register(leader, 33))

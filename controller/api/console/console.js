@@ -1,6 +1,7 @@
 // The console: asks its member what it knows, says so, and says as plainly when that is old.
 
 import { get, listen, memberTime, post, Problem, token } from "/console/client.js";
+import { askGroups } from "/console/groups.js";
 import { add, history, load } from "/console/history.js";
 import { askedAt, known, leads } from "/console/known.js";
 import { clock, grouped, MAX_ID, moment, typedId } from "/console/numbers.js";
@@ -13,6 +14,7 @@ const EVERY_MS = 1000;
 const BROKERS_MS = 2000;
 const TRANSACTIONS_MS = 5000; // The leader goes through its transactional ids for it.
 const TOPICS_MS = 5000; // A dozen calls, and the metrics.
+const GROUPS_MS = 5000; // Two calls.
 const MANY_BROKERS = 200;
 const OLD_MS = 3000;
 const SHOWN_EVENTS = 200;
@@ -47,8 +49,8 @@ async function refresh() {
     askedAt.brokers = performance.now();
   }
   if (!leads()) {
-    known.transactions = known.topics = null;
-    askedAt.transactions = askedAt.topics = -Infinity;
+    known.transactions = known.topics = known.groups = null;
+    askedAt.transactions = askedAt.topics = askedAt.groups = -Infinity;
   } else if (due("transactions", TRANSACTIONS_MS)) {
     known.transactions = await get(`/v1/transactions?state=Ongoing&limit=${SHOWN_TRANSACTIONS}`);
     askedAt.transactions = performance.now();
@@ -56,6 +58,10 @@ async function refresh() {
   if (leads() && due("topics", TOPICS_MS)) {
     known.topics = await askTopics();
     askedAt.topics = performance.now();
+  }
+  if (leads() && due("groups", GROUPS_MS)) {
+    known.groups = await askGroups();
+    askedAt.groups = performance.now();
   }
   if (history.since() === null) await begin(quorum);
 }
@@ -188,6 +194,7 @@ function showFreshness() {
   section("agents", now - askedAt.brokers > brokersEvery() + OLD_MS);
   section("transactions", leads() && now - askedAt.transactions > TRANSACTIONS_MS + OLD_MS);
   section("topics", leads() && now - askedAt.topics > TOPICS_MS + OLD_MS);
+  section("groups", leads() && now - askedAt.groups > GROUPS_MS + OLD_MS);
   const state = !at("sign-in").hidden ? ["", "not signed in"] : cut ? ["bad", "cut off"] : leaderless ? ["warn", "no leader"] : quorum === null ? ["", "connecting"] : deaf ? ["warn", "no events"] : !hears ? ["", "connecting"] : ["good", "live"];
   write("state", state[1], `tag ${state[0]}`);
   for (const id of ["transfer", "raise"]) at(id).disabled = cut;

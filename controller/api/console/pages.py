@@ -17,7 +17,20 @@ POLICY: Final = (
 )
 """The page has everything from the member that serves it, runs no script that stands in a text, and is in no frame."""
 
-_SCRIPTS: Final = ("console", "views", "topics", "words", "known", "client", "history", "page", "numbers", "chart")
+_SCRIPTS: Final = (
+    "console",
+    "views",
+    "topics",
+    "groups",
+    "bounds",
+    "words",
+    "known",
+    "client",
+    "history",
+    "page",
+    "numbers",
+    "chart",
+)
 
 _FILES: Final = (
     ("/", "index.html", "text/html; charset=utf-8"),

@@ -1,22 +1,21 @@
 // Topics and their partitions, and how much of what the quorum can keep of them is used.
 
+import { boundsOf, showBounds } from "/console/bounds.js";
 import { get, getText, memberTime, Problem } from "/console/client.js";
 import { known, leads } from "/console/known.js";
 import { ago, counted, grouped } from "/console/numbers.js";
-import { at, fill, make } from "/console/page.js";
+import { at, fill } from "/console/page.js";
 
 const SHOWN_TOPICS = 10;
 const SHOWN_PARTITIONS = 20; // Of each topic.
-const NEAR = 0.8;
 const LONG_MS = 60000;
-const SAMPLE = /^pidkeeper_logs_(kept|kept_limit)\{kind="(\w+)"\} (\S+)$/gm;
 
 /** What the leader knows: the first topics, each with its first partitions, and the bounds. */
 export async function askTopics() {
   const page = await get(`/v1/topics?limit=${SHOWN_TOPICS}`);
   if (page.topics.length === 0) return { described: [], more: false, bounds: [] };
   const described = await Promise.all(page.topics.map(describe));
-  return { described: described.filter((one) => one !== null), more: page.next_after !== null, bounds: boundsOf(await getText("/metrics")) };
+  return { described: described.filter((one) => one !== null), more: page.next_after !== null, bounds: boundsOf(await getText("/metrics"), "logs") };
 }
 
 async function describe({ name }) {
@@ -29,14 +28,6 @@ async function describe({ name }) {
   }
 }
 
-function boundsOf(metrics) {
-  const found = new Map();
-  for (const [, what, kind, value] of metrics.matchAll(SAMPLE)) {
-    found.set(kind, { ...found.get(kind), [what]: Number(value) });
-  }
-  return [...found].map(([kind, { kept, kept_limit }]) => ({ kind: kind.replaceAll("_", " "), kept, limit: kept_limit }));
-}
-
 export function showTopics() {
   const found = known.topics;
   at("topics-section").hidden = !leads() || found === null || found.described.length === 0;
@@ -46,10 +37,7 @@ export function showTopics() {
   at("topics-note").textContent = `${counted(found.described.length, "topic")}. From the last stable offset on, consumers that read what is committed wait for a transaction.${more}`;
   const now = memberTime();
   fill(at("topics"), found.described.flatMap((one) => one.partitions.map((partition) => partitionRow(one.topic.name, partition, now))));
-  const bounds = JSON.stringify(found.bounds);
-  if (at("bounds").dataset.shown === bounds) return;
-  at("bounds").dataset.shown = bounds;
-  at("bounds").replaceChildren(...found.bounds.map(boundItem));
+  showBounds("bounds", found.bounds);
 }
 
 function partitionRow(topic, [partition, , start, end, stable, bytes, batches, heldBy, since], now) {
@@ -73,11 +61,4 @@ function size(bytes) {
   if (bytes < 1024) return counted(bytes, "byte");
   const power = Math.min(4, Math.floor(Math.log2(bytes) / 10));
   return `${(bytes / 1024 ** power).toPrecision(3)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
-}
-
-function boundItem({ kind, kept, limit }) {
-  const meter = make("meter", `${grouped(kept)} of ${grouped(limit)}`);
-  Object.assign(meter, { min: 0, max: limit, high: limit * NEAR, optimum: 0, value: kept });
-  meter.setAttribute("aria-label", kind);
-  return make("li", [make("span", kind), meter, make("small", `${grouped(kept)} of ${grouped(limit)}`)], kept > limit * NEAR ? "near" : "");
 }

@@ -2,6 +2,7 @@
 
 import { draw, shares } from "/console/chart.js";
 import { memberTime, token } from "/console/client.js";
+import { showGroups } from "/console/groups.js";
 import { history, pace } from "/console/history.js";
 import { known, leads, may } from "/console/known.js";
 import { ago, clock, counted, grouped, lasting, MAX_ID, moment, rate, share } from "/console/numbers.js";
@@ -18,6 +19,7 @@ export function showAll(quorum) {
   showBrokers();
   showTransactions(quorum);
   showTopics();
+  showGroups();
   showOrders(quorum);
 }
 
