@@ -140,9 +140,9 @@ def delete(group: str, yes: bool, members: Controllers, output: str) -> None:
 @asks_controllers
 @output_option
 def delete_offsets(group: str, topics: tuple[str, ...], yes: bool, members: Controllers, output: str) -> None:
-    """Delete offsets of GROUP. A consumer of these partitions begins where `auto.offset.reset` says.
+    """Delete offsets of GROUP, which must have no members.
 
-    Members of the group may commit offsets of them again.
+    A consumer of these partitions then begins where its `auto.offset.reset` says.
     """
     wanted = Wanted.of(topics)
     known = [(one.topic, one.partition) for one in fetched_offsets(members, group) if one.offset >= 0]

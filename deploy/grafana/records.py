@@ -178,6 +178,11 @@ QUORUM = Row(
                 f"max by (cluster, kind) (pidkeeper_logs_kept{{$where}} / pidkeeper_logs_kept_limit{{$where}} {LEADS})",
                 "{{kind}}",
             ),
+            Query(
+                "max by (cluster, kind) "
+                f"(pidkeeper_groups_kept{{$where}} / pidkeeper_groups_kept_limit{{$where}} {LEADS})",
+                "of groups: {{kind}}",
+            ),
             unit="percentunit",
             steps=[(0.8, ORANGE), (0.95, RED)],
         ),
