@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from pidkeeper.cli.failures import ExitCode
@@ -17,6 +18,7 @@ from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.groups import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.protocol.metadata_version import GROUPS
 from tests.support.cluster import (
+    WAIT_SECONDS,
     bring_back,
     labelled,
     metrics,
@@ -156,6 +158,20 @@ def test_a_group_with_members_is_reset_by_nobody(cluster: LocalCluster, agent: C
     assert [(one["offset"], one["lag"]) for one in json.loads(described.stdout)["offsets"]] == [(0, 0)]
     assert pidkeeper("groups", "delete", "busy", "--yes", *asked).returncode == 0
     assert agent.ask("GET", "/v1/groups/describe?group=busy").status == 404
+
+
+def test_a_group_goes_on_at_the_first_record_since_a_time(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, controllers=1, agents=1, data=True) as cluster:
+        (agent,) = cluster.layout.agents
+        producer = confluent_kafka.Producer({"bootstrap.servers": agent.kafka, "log_level": 0})
+        for second in range(1, 6):
+            producer.produce("timed", b"x", partition=0, timestamp=1000 * second)
+        assert producer.flush(WAIT_SECONDS) == 0, "the records are not taken"
+        for time, offset in (("1970-01-01T00:00:02.500", 2), ("1970-01-01T00:00:03", 2), ("1970-01-01T00:00:06", 5)):
+            asked = ["g", "--topic", "timed:0", "--to-datetime", time, "--execute", "-o", "json"]
+            done = pidkeeper("groups", "reset-offsets", *asked, "--cluster", cluster.directory)
+            assert done.returncode == 0, done
+            assert json.loads(done.stdout)["items"][0]["new_offset"] == offset
 
 
 def test_a_leader_forgets_offsets_that_nobody_goes_on_with(tmp_path: Path) -> None:
