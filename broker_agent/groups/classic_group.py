@@ -394,7 +394,7 @@ class ClassicGroup:
             self._prepare(now)
 
     def _join_time_is_up(self, now: int) -> None:
-        if self._initial and self._more_came and now < self._latest_join:
+        if self._initial and self._more_came:
             self._more_came = False
             self._join_deadline = min(now + self._settings.initial_rebalance_delay_ms, self._latest_join)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import random
 import uuid
@@ -48,11 +49,12 @@ class StubSession:
 
 
 class Agent:
-    """One that keeps records, and coordinates groups."""
+    """One that keeps records, and coordinates groups. `lookups`: how often the directory was asked for one."""
 
     def __init__(self, broker_id: int, rig: CoordinatorRig) -> None:
         self.session = StubSession(broker_id, rig.quorum.register(broker_id))
-        self.directory = Directory(Node(broker_id, "host", 9092))
+        self.lookups = 0
+        self.directory = Directory(Node(broker_id, "host", 9092), self._looked_up)
         self.coordinator = Coordinator(
             self.session,
             self.directory,
@@ -63,9 +65,23 @@ class Agent:
         )
         self.hear(broker_id)
 
+    def _looked_up(self) -> None:
+        self.lookups += 1
+
     def hear(self, *brokers: int) -> None:
         """These are said to live."""
         self.directory.update(BrokerDescription(one, 1, False, f"host:{9000 + one}", store_id=STORE) for one in brokers)
+
+
+class _Loop(SimLoop):
+    """`failures`: what tasks and timers failed with, which is nobody's concern elsewhere."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.failures: list[dict[str, Any]] = []
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.failures.append(context)
 
 
 class CoordinatorRig:
@@ -73,7 +89,7 @@ class CoordinatorRig:
 
     def __init__(self, *broker_ids: int, seed: int = 1) -> None:
         self.world = World(seed)
-        self.loop = SimLoop(self.world)
+        self.loop = _Loop(self.world)
         self.quorum = GroupQuorum()
         self.ids = itertools.count(1)
         self.agents = {one: Agent(one, self) for one in broker_ids}
@@ -95,7 +111,9 @@ class CoordinatorRig:
 
     def close(self) -> None:
         self.run(self._stop())
+        gc.collect()
         self.loop.close()
+        assert not self.loop.failures
 
     async def _stop(self) -> None:
         for task in self._beside:

@@ -350,6 +350,20 @@ def test_a_rebalance_answers_those_who_wait_for_the_leader() -> None:
     assert rig.heartbeat(follower) is REBALANCING
 
 
+def test_whoever_waits_for_the_leader_need_not_show_life() -> None:
+    """`ClassicGroupMemberTest.testHasSatisfiedHeartbeat`."""
+    rig = GroupRig()
+    leader, follower = rig.gather(rig.join(), rig.join())
+    waiting = rig.sync(follower)
+    for _ in range(2):
+        rig.wait(SESSION_MS - 1)
+        assert rig.heartbeat(leader) is ErrorCode.NONE
+    rig.sync(leader, assignments={follower: b"late"})
+    assert rig.synced(waiting).assignment == b"late"
+    rig.wait(SESSION_MS - 1)
+    assert follower in rig.group.members, "its session begins with the answer"
+
+
 # Heartbeats, and commits of offsets.
 
 
@@ -492,6 +506,14 @@ def test_a_static_leader_comes_back_without_a_rebalance(skips: bool) -> None:
     assert rig.is_in(State.STABLE)
 
 
+def test_a_leader_leads_whatever_its_place() -> None:
+    rig = GroupRig()
+    _, follower = rig.stable(2, instances=True)
+    leader = rig.joined(rig.join(instance_id="instance0")).member_id
+    calls = rig.join(leader, instance_id="instance0"), rig.join(follower, instance_id="instance1")
+    assert {rig.joined(call).leader for call in calls} == {leader}
+
+
 def test_a_static_member_with_another_protocol() -> None:
     """`testStaticMemberRejoinWithUnknownMemberIdAndChangeOfProtocolWithSelectedProtocolChanged`."""
     rig = GroupRig()
@@ -587,6 +609,17 @@ def test_places_are_for_those_who_come() -> None:
     assert [one.member_id for one in rig.group.members] == [first, f"client-id{new}"]
 
 
+def test_whoever_finds_no_place_is_not_waited_for() -> None:
+    """`testDynamicMembersJoinGroupWithMaxSizeAndRequiredKnownMember`."""
+    rig = GroupRig(GroupSettings(max_size=2))
+    (first,) = rig.stable()
+    rig.join(takes_member_id=True)
+    calls = rig.join(), rig.join(first)
+    assert not any(call in rig.answers for call in calls)
+    assert rig.code(rig.join("client-id3")) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert {rig.joined(call).generation for call in calls} == {2}
+
+
 def test_a_record_has_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classic_group, "MAX_MEMBERS_BYTES", 120)
     rig = GroupRig()
@@ -617,6 +650,12 @@ def test_an_assignment_that_is_too_large_is_not_taken() -> None:
     call = rig.sync(leader, assignments={follower: b"x" * classic_group.MAX_GROUP_BYTES})
     assert rig.code(call) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert (waiting in rig.answers, rig.is_in(State.COMPLETING_REBALANCE)) == (False, True)
+    for _ in range(REBALANCE_MS // SESSION_MS):
+        rig.wait(SESSION_MS - 1)
+        rig.heartbeat(leader)
+    rig.wait(SESSION_MS)
+    assert leader not in rig.group.members, "it has not synced in time"
+    assert rig.code(waiting) is REBALANCING
 
 
 # The quorum.
@@ -629,6 +668,8 @@ def test_nobody_is_answered_before_the_quorum_agrees() -> None:
     (commit,) = rig.commits
     assert (commit.after, commit.generation, commit.protocol_type) == (-1, 1, "consumer")
     assert rig.is_in(State.PREPARING_REBALANCE)
+    rig.group.tick(rig.now + NEW_MEMBER_MS)
+    assert len(rig.group.members) == 1, "nothing changes meanwhile"
     late, leaving, syncing = rig.join(), rig.leave(("client-id1", None)), rig.sync("client-id1", 1)
     assert not rig.answers
     rig.commit()

@@ -117,6 +117,17 @@ def test_members_without_signs_of_life_are_removed(rig: CoordinatorRig, coordina
     rig.run(scenario())
 
 
+def test_whatever_is_due_sooner_is_not_forgotten(rig: CoordinatorRig, coordinator: Coordinator) -> None:
+    async def scenario() -> None:
+        (member,) = await come_together(coordinator, session_timeout_ms=300_000)
+        await coordinator.join_group(join_request(takes_member_id=True, session_timeout_ms=6_000), CLIENT)
+        began = rig.now
+        await coordinator.join_group(join_request(member.member_id), CLIENT)
+        assert rig.now - began == pytest.approx(6, abs=0.1), "for the member that does not come with its id"
+
+    rig.run(scenario())
+
+
 def test_a_commit_of_offsets_is_a_sign_of_life(rig: CoordinatorRig, coordinator: Coordinator) -> None:
     async def scenario() -> None:
         (member,) = await come_together(coordinator)
@@ -180,6 +191,7 @@ def test_groups_have_room_for_so_many(
             # An idle one makes room for the next.
             assert await coordinator.heartbeat(HeartbeatRequest(f"idle-{number}", 7, "a", None)) is UNKNOWN
         assert coordinator.groups == 2
+        assert coordinator.state("idle-2") is State.EMPTY
         assert coordinator.state("group") is State.STABLE
         second = asyncio.ensure_future(join_code(coordinator, group_id="second"))
         await asyncio.sleep(1)
@@ -301,8 +313,10 @@ def test_a_group_that_moves_away_keeps_nobody(rig: CoordinatorRig, agent: Agent)
 
     async def scenario() -> None:
         (member,) = await come_together(coordinator)
+        lookups = agent.lookups
         agent.hear(1)
-        assert await coordinator.heartbeat(beat(member)) is ErrorCode.NONE, "the same agents live"
+        assert await coordinator.heartbeat(beat(member)) is ErrorCode.NONE
+        assert agent.lookups == lookups, "the same agents live, so nobody has to be looked for"
         waiting_for_it = asyncio.ensure_future(join_code(coordinator))
         await asyncio.sleep(0.1)
         agent.hear(2)
@@ -441,6 +455,21 @@ def test_a_commit_is_under_way_at_the_end(rig: CoordinatorRig, coordinator: Coor
         assert await joining is NOT_COORDINATOR
 
     rig.run(scenario())
+
+
+def test_the_registration_ends_while_a_commit_is_under_way(rig: CoordinatorRig, agent: Agent) -> None:
+    coordinator = agent.coordinator
+
+    async def scenario() -> None:
+        rig.quorum.faults.extend([waiting(0), waiting(2)])
+        joining = asyncio.ensure_future(join_code(coordinator))
+        await asyncio.sleep(4)
+        agent.session.broker_epoch = rig.quorum.register(1)
+        assert await joining is NOT_COORDINATOR
+        await asyncio.sleep(10)
+
+    rig.run(scenario())
+    assert coordinator.rebalances == 0
 
 
 def test_a_client_that_goes_away_leaves_a_member_that_expires(rig: CoordinatorRig, coordinator: Coordinator) -> None:
