@@ -35,9 +35,11 @@ TIMED_OUT = RequestError(ErrorCode.REQUEST_TIMED_OUT)
 
 
 class GroupQuorum:
-    """`faults`: what befalls the next calls, each called with the request: it may raise, give what to wait for, or say
-    True if the answer is to be lost. `commits`: those that were taken, in order; `calls`: all that was asked. `page`:
-    groups on one, at most."""
+    """`faults`: what befalls the next calls, each called with the request: it may raise, give what to wait for, say
+    True if the answer is to be lost, or by how many seconds it is to be late.
+
+    `commits`: those that were taken, in order; `calls`: all that was asked. `page`: groups on one, at most.
+    """
 
     def __init__(self) -> None:
         self.machine = make()
@@ -128,10 +130,12 @@ class GroupQuorum:
         if outcome is True:
             answer()
             raise TIMED_OUT
-        if outcome is not None:
+        if outcome is not None and not isinstance(outcome, float):
             await outcome
         # As it was sent: an answer is nobody else's.
         told = answer()
+        if isinstance(outcome, float):
+            await asyncio.sleep(outcome)
         return msgspec.json.decode(msgspec.json.encode(told), type=type(told))
 
     # The rest of `GroupCalls`, which no coordinator asks for.
@@ -163,3 +167,8 @@ def losing(_: Any) -> bool:
 def waiting(seconds: float) -> Callable[[Any], Any]:
     """A call that takes effect late."""
     return lambda _: asyncio.sleep(seconds)
+
+
+def lagging(seconds: float) -> Callable[[Any], float]:
+    """A call that takes effect at once, of which is heard late."""
+    return lambda _: seconds

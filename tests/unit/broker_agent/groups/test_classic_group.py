@@ -652,8 +652,8 @@ def test_an_assignment_that_is_too_large_is_not_taken() -> None:
     assert (waiting in rig.answers, rig.is_in(State.COMPLETING_REBALANCE)) == (False, True)
     for _ in range(REBALANCE_MS // SESSION_MS):
         rig.wait(SESSION_MS - 1)
-        rig.heartbeat(leader)
-    rig.wait(SESSION_MS)
+        assert rig.heartbeat(leader) is ErrorCode.NONE
+    rig.wait(REBALANCE_MS // SESSION_MS)
     assert leader not in rig.group.members, "it has not synced in time"
     assert rig.code(waiting) is REBALANCING
 

@@ -25,7 +25,7 @@ from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.groups import NO_VERSION
 from pidkeeper.protocol.metadata_version import BASE
 from tests.support.coordinator_rig import Agent, Consumer, CoordinatorRig, come_together, sync
-from tests.support.group_quorum import losing, raising, waiting
+from tests.support.group_quorum import lagging, losing, raising, waiting
 from tests.support.group_rig import CLIENT, SESSION_MS, join_request
 from tests.support.group_state import keep
 
@@ -204,6 +204,19 @@ def test_groups_have_room_for_so_many(
     rig.run(scenario())
 
 
+def test_the_group_that_was_used_longest_ago_makes_room(
+    rig: CoordinatorRig, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_GROUPS_HELD", 2)
+
+    async def scenario() -> None:
+        for name in ("first", "second", "first", "third"):
+            assert await coordinator.heartbeat(HeartbeatRequest(name, 7, "a", None)) is UNKNOWN
+        assert [coordinator.state(one) for one in ("first", "second", "third")] == [State.EMPTY, None, State.EMPTY]
+
+    rig.run(scenario())
+
+
 def test_idle_groups_are_dropped(rig: CoordinatorRig, coordinator: Coordinator) -> None:
     async def scenario() -> None:
         (member,) = await come_together(coordinator)
@@ -317,6 +330,12 @@ def test_a_group_that_moves_away_keeps_nobody(rig: CoordinatorRig, agent: Agent)
         agent.hear(1)
         assert await coordinator.heartbeat(beat(member)) is ErrorCode.NONE
         assert agent.lookups == lookups, "the same agents live, so nobody has to be looked for"
+        agent.hear(1, 6)
+        assert agent.directory.group_coordinator("group").id == 1
+        lookups = agent.lookups
+        for _ in range(3):
+            assert await coordinator.heartbeat(beat(member)) is ErrorCode.NONE
+        assert agent.lookups == lookups + 1
         waiting_for_it = asyncio.ensure_future(join_code(coordinator))
         await asyncio.sleep(0.1)
         agent.hear(2)
@@ -420,6 +439,7 @@ def test_groups_whose_members_are_gone_become_empty(rig: CoordinatorRig, agent: 
     rig.run(asyncio.sleep(2 * ADOPT_SECONDS + UNKNOWN_SESSION_MS / 1000 + 1))
     assert [rig.quorum.known(one).generation for one in names] == [8, 8, 7]
     assert not any(rig.quorum.known(one).members for one in names)
+    assert [one.group_id for one in rig.quorum.asked("find_group")] == ["dead-1", "dead-2"]
     agent.hear(2)
     rig.quorum.keep("dead-1", "a", generation=9)
     rig.run(asyncio.sleep(3 * ADOPT_SECONDS))
@@ -461,9 +481,10 @@ def test_the_registration_ends_while_a_commit_is_under_way(rig: CoordinatorRig, 
     coordinator = agent.coordinator
 
     async def scenario() -> None:
-        rig.quorum.faults.extend([waiting(0), waiting(2)])
+        rig.quorum.faults.extend([waiting(0), lagging(2.0)])
         joining = asyncio.ensure_future(join_code(coordinator))
         await asyncio.sleep(4)
+        assert len(rig.quorum.commits) == 1
         agent.session.broker_epoch = rig.quorum.register(1)
         assert await joining is NOT_COORDINATOR
         await asyncio.sleep(10)
