@@ -19,12 +19,15 @@ from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTranspor
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
-from pidkeeper.broker_agent.data.answering import Ask, DataAnswers, asking
+from pidkeeper.broker_agent.data.answering import DataAnswers, asking
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.groups.answering import asking_groups
+from pidkeeper.broker_agent.groups.room import GroupRoom
+from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Ask
 from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
 from pidkeeper.broker_agent.kafka.quotas.meter import Meters
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
@@ -128,7 +131,7 @@ async def _running(
                 boot_clock=boot_seconds,
             )
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
-            room, store = None, None
+            room, store, groups = None, None, None
             if config.data is not None:
                 store = _seeker(config.data, agent, rng)
                 rooms.push_async_callback(store.close)
@@ -136,9 +139,13 @@ async def _running(
                 room = DataRoom(config.data, store.store, client, agent.session, agent.directory, rng)
                 rooms.push_async_callback(room.stop)
                 room.start()
+                groups = GroupRoom(GroupSettings(), client, agent.session, agent.directory, agent.late_requests, rng)
+                rooms.push_async_callback(groups.stop)
+                groups.start(ending.fail)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
-            responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
-            application = _application(agent, room, responder.answer, callers.acls)
+            refused = nothing if room is None else room.joining.refused
+            responder = TransactionResponder(transactions, refused, serves_groups=groups is not None)
+            application = _application(agent, room, groups, responder.answer, callers.acls)
             meters = None if callers.quotas is None else Meters(callers.quotas, time.monotonic_ns)
             await listener.serve(application if meters is None else MeteredApplication(application, meters))
             app = build_app(
@@ -183,18 +190,22 @@ def _seeker(settings: DataSettings, agent: Agent, rng: Random) -> StoreSeeker:
     return StoreSeeker(settings, rng, on_found=agent.found_store, admitted=admitted)
 
 
-def _application(agent: Agent, room: DataRoom | None, ask: Ask, acls: AclList | None) -> AgentApplication:
-    """What answers clients: `ask` their transactions, and `room` what is about topics and records, if there is one."""
+def _application(
+    agent: Agent, room: DataRoom | None, groups: GroupRoom | None, ask: Ask, acls: AclList | None
+) -> AgentApplication:
+    """What answers clients: `ask` their transactions, and where records are kept `room` what is about topics, and
+    `groups` what is about groups."""
 
     def cluster_id() -> str | None:
         return agent.session.cluster_id
 
     apis = IDS_ALONE if room is None else WITH_DATA
     responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=apis)
-    if room is None:
+    if room is None or groups is None:
         return AgentApplication(responder, ask, acls, apis=apis)
     data = DataAnswers(room, agent.directory, cluster_id)
-    return AgentApplication(responder, asking(data, ask), acls, apis=apis, ask_soon=data.answer_soon)
+    asked = asking(data, asking_groups(groups.answers, ask))
+    return AgentApplication(responder, asked, acls, apis=apis, ask_soon=data.answer_soon)
 
 
 def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:

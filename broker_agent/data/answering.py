@@ -9,7 +9,7 @@ from typing import Any, Final
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.data.permitting import PermittedRoom
 from pidkeeper.broker_agent.data.room import DataRoom
-from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, DataCall
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Ask, DataCall
 from pidkeeper.broker_agent.kafka.wire.data import (
     create_topics,
     delete_records,
@@ -34,9 +34,6 @@ from pidkeeper.service.kafka.wire.versions import (
 )
 
 NO_ANSWER: Final = b""
-
-Ask = Callable[[Any], Awaitable[bytes]]
-"""The frame that answers a call."""
 
 
 class DataAnswers:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.coordinator.late_requests import LateRequests
-from pidkeeper.broker_agent.data.answering import Ask
 from pidkeeper.broker_agent.data.calls import Registration
 from pidkeeper.broker_agent.groups.calls import GroupCalls
 from pidkeeper.broker_agent.groups.committing import OffsetCommitter
@@ -17,7 +16,7 @@ from pidkeeper.broker_agent.groups.describing import GroupDescriber
 from pidkeeper.broker_agent.groups.fetching import OffsetFetcher
 from pidkeeper.broker_agent.groups.members import Client
 from pidkeeper.broker_agent.groups.permitting import no_group, no_member
-from pidkeeper.broker_agent.kafka.dispatch import WITH_GROUPS, GroupCall
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Ask, GroupCall
 from pidkeeper.broker_agent.kafka.wire.groups import (
     delete_groups,
     describe_groups,
@@ -81,7 +80,7 @@ class GroupAnswers:
     async def answer(self, call: GroupCall) -> bytes:
         """The whole response frame, length field included."""
         header = call.header
-        return frame_response(header, WITH_GROUPS.served[header.api_key], await self._bodies[header.api_key](call))
+        return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
 
     async def _offset_commit(self, call: GroupCall) -> bytes:
         outcomes = await self._committer.commit(call.request, call.caller)

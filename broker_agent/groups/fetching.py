@@ -22,7 +22,7 @@ from pidkeeper.broker_agent.groups.cutting import Named, cut_named
 from pidkeeper.broker_agent.groups.permitting import is_partition, no_group
 from pidkeeper.broker_agent.groups.refusals import told_code
 from pidkeeper.broker_agent.kafka.wire.groups.offset_fetch import (
-    CODE_SINCE,
+    BATCHED_SINCE,
     FetchedGroup,
     FetchedOffset,
     FetchedTopicOffsets,
@@ -78,7 +78,7 @@ class OffsetFetcher:
         """The body of the answer to an OffsetFetch."""
         with _Share(self._budget) as share:
             groups = [await self._fetched(one, caller, share, stable=request.require_stable) for one in request.groups]
-            if version < CODE_SINCE:
+            if version < BATCHED_SINCE:
                 groups = [_spread(found, asked) for found, asked in zip(groups, request.groups, strict=True)]
             return offset_fetch_response(version, groups)
 
@@ -149,11 +149,12 @@ def _told(one: group_messages.FetchedOffset) -> FetchedOffset:
 
 
 def _spread(found: FetchedGroup, asked: GroupOffsets) -> FetchedGroup:
-    """The same for a version without a code of the group: it is that of each partition."""
+    """The same with the code of the group at each partition that was asked for. Version 1 has it nowhere else; and
+    aiokafka looks nowhere else, and would take a group of which nothing can be told for one without offsets."""
     if not found.error_code:
         return found
     topics = [
         FetchedTopicOffsets(one.topic, [FetchedOffset(each, error_code=found.error_code) for each in one.partitions])
         for one in asked.topics or ()
     ]
-    return FetchedGroup(found.group_id, topics)
+    return FetchedGroup(found.group_id, topics, found.error_code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -101,6 +101,9 @@ class GroupCall(msgspec.Struct, frozen=True):
 Call = TransactionalCall | DataCall | GroupCall
 """A request that has to wait for something."""
 
+Ask = Callable[[Any], Awaitable[bytes]]
+"""Gives the frame that answers a call."""
+
 
 class Api(msgspec.Struct, frozen=True):
     """One API. `read` takes the whole body in a version and raises WireError.
@@ -197,8 +200,5 @@ _GROUPS: Final[Mapping[int, Api]] = MappingProxyType(
     }
 )
 
-WITH_DATA: Final = Apis({**DISPATCH, **_DATA}, LONGER_FRAMES)
-"""With a store."""
-
-WITH_GROUPS: Final = Apis({**WITH_DATA.dispatch, **_GROUPS}, LONGER_FRAMES)
-"""With consumer groups besides."""
+WITH_DATA: Final = Apis({**DISPATCH, **_DATA, **_GROUPS}, LONGER_FRAMES)
+"""With a store: groups come with the topics that they read."""

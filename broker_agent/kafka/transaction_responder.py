@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
-from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, TransactionStep
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
 from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
+from pidkeeper.broker_agent.security.resources import GROUP_READ
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
@@ -49,11 +50,15 @@ async def nothing(_: list[TransactionTopic], __: Caller) -> Mapping[tuple[str, i
 
 
 class TransactionResponder:
-    """Turns a call into the frame that answers it. `refused`: of partitions that want to join."""
+    """Turns a call into the frame that answers it. `refused`: of partitions that want to join; `serves_groups`: whether
+    rules for groups count, which where none are served nobody has given."""
 
-    def __init__(self, transactions: TransactionCalls, refused: Refused = nothing) -> None:
+    def __init__(
+        self, transactions: TransactionCalls, refused: Refused = nothing, *, serves_groups: bool = False
+    ) -> None:
         self._transactions = transactions
         self._refused = refused
+        self._serves_groups = serves_groups
 
     async def answer(self, call: TransactionalCall) -> bytes:
         """The whole response frame, length field included."""
@@ -82,6 +87,11 @@ class TransactionResponder:
 
     async def _step(self, call: TransactionalCall, request: TransactionStep) -> int:
         """Kafka's code."""
+        if self._serves_groups and isinstance(request, AddOffsetsToTxn):
+            caller = call.caller
+            # Whoever may not use the transactional id is told that.
+            if caller.may_use(request.transactional_id) and not caller.may(GROUP_READ, request.group_id):
+                return ErrorCode.GROUP_AUTHORIZATION_FAILED.kafka_code
         try:
             await self._transactions.step(request, call.caller)
         except RequestError as error:

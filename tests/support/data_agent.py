@@ -1,4 +1,4 @@
-"""A broker agent that keeps records, with its Kafka listener, over a store and a leader of logs in memory."""
+"""A broker agent that keeps records and groups, with its Kafka listener, over a store and a leader in memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from pidkeeper.broker_agent.data.answering import DataAnswers, asking
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.store.port import ObjectStore
+from pidkeeper.broker_agent.groups.answering import asking_groups
+from pidkeeper.broker_agent.groups.room import GroupRoom
+from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA
 from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
@@ -24,6 +27,7 @@ from pidkeeper.broker_agent.security.quota_list import QuotaList
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.access import Access
 from pidkeeper.service.kafka.listener import KafkaListener
+from tests.support.group_leader import GroupLeader
 from tests.support.log_leader import STORE, LogLeader
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
@@ -31,11 +35,19 @@ from tests.support.whole_agent import controller_client, make_agent
 
 
 class DataAgent:
-    """`address`: of its Kafka listener. `meters`: of its clients, if they have quotas."""
+    """`address`: of its Kafka listener. `groups`: what was asked about groups. `meters`: of its clients, if they have
+    quotas."""
 
     def __init__(
-        self, address: str, leader: LogLeader, room: DataRoom, store: ObjectStore, meters: Meters | None = None
+        self,
+        address: str,
+        leader: LogLeader,
+        room: DataRoom,
+        store: ObjectStore,
+        groups: GroupLeader,
+        meters: Meters | None = None,
     ) -> None:
+        self.groups = groups
         self.store = store
         self.meters = meters
         self.address = address
@@ -58,10 +70,17 @@ async def data_agent(
         room = DataRoom(options, store, leader, agent.session, agent.directory, random.Random(1))
         stack.push_async_callback(room.stop)
         room.start()
+        groups = GroupLeader(leader)
+        # Nobody waits for members that do not come.
+        quick = GroupSettings(initial_rebalance_delay_ms=100)
+        group_room = GroupRoom(quick, groups, agent.session, agent.directory, agent.late_requests, random.Random(1))
+        stack.push_async_callback(group_room.stop)
+        faults: list[BaseException] = []
+        group_room.start(faults.append)
         stack.push_async_callback(listener.stop)
         cluster_id = partial(getattr, agent.session, "cluster_id")
         data = DataAnswers(room, agent.directory, cluster_id)
-        ask = asking(data, TransactionResponder(agent.transactions).answer)
+        ask = asking(data, asking_groups(group_room.answers, TransactionResponder(agent.transactions).answer))
         responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA)
         application = AgentApplication(responder, ask, apis=WITH_DATA, ask_soon=data.answer_soon)
         meters = None if quotas is None else Meters(quotas, time.monotonic_ns)
@@ -69,7 +88,8 @@ async def data_agent(
         task = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.reserve.remaining > 0 and agent.session.store_known, task)
-            yield DataAgent(str(kafka), leader, room, store, meters)
+            yield DataAgent(str(kafka), leader, room, store, groups, meters)
+            assert not faults
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -52,8 +52,8 @@ FINAL_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 0.5
 
 
-_EXPECTED: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_AUTHORIZATION_FAILED})
-"""Before the topic is made there is none; and the library looks for a group, though it is given its partitions."""
+_EXPECTED: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""Before the topic is made there is none."""
 
 
 class GivenUpError(Exception):

@@ -6,7 +6,7 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
-from pidkeeper.broker_agent.kafka.dispatch import WITH_GROUPS, Apis, GroupCall
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Apis, GroupCall
 from pidkeeper.broker_agent.kafka.frame_limits import LONGER_FRAMES, check_length
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES
@@ -48,7 +48,7 @@ def head(length: int, key: int | None = None) -> bytes:
     ],
 )
 def test_a_frame_is_as_long_as_its_api_may_be(longer: dict[int, int], key: int | None, limit: int) -> None:
-    apis = Apis(WITH_GROUPS.dispatch, longer)
+    apis = Apis(WITH_DATA.dispatch, longer)
     responder = KafkaResponder(BlockReserve(), Directory(Node(1, "h", 1)), lambda: None, apis=apis)
     for good in (limit, 0):
         check_length(head(good, key), longer)
@@ -59,7 +59,7 @@ def test_a_frame_is_as_long_as_its_api_may_be(longer: dict[int, int], key: int |
 
 
 def test_a_long_subscription_is_read() -> None:
-    responder = KafkaResponder(BlockReserve(), Directory(Node(1, "h", 1)), lambda: None, apis=WITH_GROUPS)
+    responder = KafkaResponder(BlockReserve(), Directory(Node(1, "h", 1)), lambda: None, apis=WITH_DATA)
     metadata = bytes(3 * MAX_FRAME_BYTES)
     texts = [struct.pack(f">h{len(one)}s", len(one), one) for one in (b"c", b"g", b"", b"consumer", b"range")]
     body = texts[1] + bytes(4) + texts[2] + texts[3] + struct.pack(">i", 1) + texts[4]

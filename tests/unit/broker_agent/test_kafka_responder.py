@@ -16,7 +16,7 @@ from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka import answers
 from pidkeeper.broker_agent.kafka import responder as kafka_responder
-from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, WITH_GROUPS, TransactionalCall
+from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, WITH_DATA, TransactionalCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
@@ -233,7 +233,7 @@ def test_no_coordinator_is_found_for_a_group(version: int) -> None:
 @pytest.mark.parametrize("version", range(7))
 def test_where_groups_are_served_the_directory_names_their_coordinator(version: int) -> None:
     known = directory(2, 9)
-    responder = KafkaResponder(BlockReserve(), known, lambda: "cluster-x", apis=WITH_GROUPS)
+    responder = KafkaResponder(BlockReserve(), known, lambda: "cluster-x", apis=WITH_DATA)
     keys = ["g", "", "long" * 70]
     expected = [(0, *astuple(known.group_coordinator(key))) for key in keys[:2]] + [(30, -1, "", -1)]
     batches = [keys] if version >= 4 else [[key] for key in keys]
@@ -246,7 +246,7 @@ def test_where_groups_are_served_the_directory_names_their_coordinator(version: 
 
 
 def test_whoever_may_not_describe_a_group_is_told_no_coordinator() -> None:
-    responder = KafkaResponder(BlockReserve(), directory(), lambda: "cluster-x", apis=WITH_GROUPS)
+    responder = KafkaResponder(BlockReserve(), directory(), lambda: "cluster-x", apis=WITH_DATA)
     caller = Caller(may=lambda operation, name: (operation, name) == ("group-describe", "mine"))
     response, _ = responder.respond(find(4, ["mine", "other"], 0), caller)
     assert isinstance(response, bytes)

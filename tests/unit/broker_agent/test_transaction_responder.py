@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
 from tests.support.kafka_oracles import KAFKA_PYTHON, kafka_python_request, kafka_python_response
@@ -177,6 +178,17 @@ async def test_no_version_is_told_of_an_error_that_it_does_not_know(kind: Any) -
         told, _, _ = await over_the_wire(whole, requests[kind], version)
         assert told in {14, 51, 47, 48, 49, 90, 10} or (told, code) == (-1, ErrorCode.PRODUCER_IDS_EXHAUSTED), code
         assert told != 90 or version >= 2
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_where_groups_are_served_only_who_may_read_one_commits_its_offsets(version: int) -> None:
+    """READ of the group, which is asked for behind the transactional id (`KafkaApis.handleAddOffsetsToTxnRequest`)."""
+    whole = direct_agent(StubQuorum())
+    caller = Caller(lambda name: name == "t", may=lambda operation, name: (operation, name) == ("group-read", "mine"))
+    asked = [AddOffsetsToTxn(*place) for place in (("t", 9, 0, "mine"), ("t", 9, 0, "other"), ("u", 9, 0, "other"))]
+    assert [(await over_the_wire(whole, one, version, caller))[0] for one in asked] == [49, 49, 53]
+    whole.waiting_responder = TransactionResponder(whole.transactions, serves_groups=True)
+    assert [(await over_the_wire(whole, one, version, caller))[0] for one in asked] == [49, 30, 53]
 
 
 async def test_a_whole_transaction_over_sockets_with_null_requests_in_between() -> None:

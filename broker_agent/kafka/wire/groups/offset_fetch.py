@@ -21,14 +21,14 @@ VERSIONS: Final = Versions(1, 9, first_flexible=6)
 
 NO_OFFSET: Final = -1
 
-CODE_SINCE: Final = 2
-"""The first version with a code of the whole group; before it the code is that of each partition. It is also the first
-in which all topics can be asked for."""
+BATCHED_SINCE: Final = 8
+"""The first version that asks for several groups, each with a code of its own."""
 
+_CODE_SINCE: Final = 2
+_ALL_TOPICS_SINCE: Final = 2
 _THROTTLE_SINCE: Final = 3
 _LEADER_EPOCH_SINCE: Final = 5
 _REQUIRE_STABLE_SINCE: Final = 7
-_BATCHED_SINCE: Final = 8
 _MEMBERS_SINCE: Final = 9
 
 
@@ -78,7 +78,7 @@ def read_offset_fetch_request(reader: Reader, version: int) -> OffsetFetchReques
     """Read the whole body. Raises WireError."""
     flexible = VERSIONS.is_flexible(version)
     total = PartitionCount()
-    if version >= _BATCHED_SINCE:
+    if version >= BATCHED_SINCE:
         least = 8 if version >= _MEMBERS_SINCE else 3
         count = reader.array_length(flexible=True, min_element_bytes=least)
         groups = [_read_group(reader, version, total) for _ in range(count)]
@@ -102,7 +102,7 @@ def _read_group(reader: Reader, version: int, total: PartitionCount) -> GroupOff
 def _read_topics(reader: Reader, version: int, total: PartitionCount) -> list[TopicPartitions] | None:
     flexible = VERSIONS.is_flexible(version)
     least = 3 if flexible else 6
-    if version < CODE_SINCE:
+    if version < _ALL_TOPICS_SINCE:
         count: int | None = reader.array_length(flexible=flexible, min_element_bytes=least)
     else:
         count = reader.nullable_array_length(flexible=flexible, min_element_bytes=least)
@@ -113,10 +113,10 @@ def offset_fetch_response(version: int, groups: Sequence[FetchedGroup]) -> bytes
     """The body of the answer: exactly one group before version 8."""
     flexible = VERSIONS.is_flexible(version)
     throttle = int32(0) if version >= _THROTTLE_SINCE else b""
-    if version >= _BATCHED_SINCE:
+    if version >= BATCHED_SINCE:
         return throttle + array([_group(one, version) for one in groups], flexible=True) + tags(flexible=True)
     (one,) = groups
-    code = int16(one.error_code) if version >= CODE_SINCE else b""
+    code = int16(one.error_code) if version >= _CODE_SINCE else b""
     return throttle + _topics(one.topics, version) + code + tags(flexible=flexible)
 
 

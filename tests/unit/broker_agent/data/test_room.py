@@ -11,7 +11,7 @@ from pidkeeper.broker_agent.config import load_config
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_GROUPS, Apis, DataCall, GroupCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Apis, DataCall, GroupCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.service.kafka.wire.primitives import WireError
 from pidkeeper.service.kafka.wire.versions import (
@@ -57,11 +57,11 @@ def test_without_a_store_an_agent_serves_what_it_did() -> None:
 
 
 def test_with_a_store_it_serves_records_and_groups_too() -> None:
-    told = advertised(WITH_GROUPS)
+    told = advertised(WITH_DATA)
     assert {key: versions for key, versions in told.items() if key in advertised(IDS_ALONE)} == advertised(IDS_ALONE)
     assert (told[PRODUCE], told[FETCH]) == ((0, 11), (4, 12))
     for (api, version), frame in valid_frames().items():
-        call, used = responder(WITH_GROUPS).respond(len(frame).to_bytes(4, "big") + frame)
+        call, used = responder(WITH_DATA).respond(len(frame).to_bytes(4, "big") + frame)
         assert isinstance(call, DataCall | GroupCall)
         assert isinstance(call, GroupCall) is (".wire.groups." in type(call.request).__module__)
         assert (used, call.header.api_version) == (len(frame) + 4, version)
@@ -70,7 +70,7 @@ def test_with_a_store_it_serves_records_and_groups_too() -> None:
 
 def test_a_produce_version_that_is_advertised_alone_is_refused() -> None:
     with pytest.raises(WireError, match="version 2 of API key 0"):
-        responder(WITH_GROUPS).respond(struct.pack(">ihhih", 10, PRODUCE, 2, 1, -1))
+        responder(WITH_DATA).respond(struct.pack(">ihhih", 10, PRODUCE, 2, 1, -1))
 
 
 def test_settings() -> None:

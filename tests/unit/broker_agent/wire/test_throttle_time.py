@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidkeeper.broker_agent.kafka.dispatch import WITH_GROUPS
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA
 from pidkeeper.broker_agent.kafka.wire.throttle_time import with_throttle_time
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.service.kafka.wire.versions import API_VERSIONS, PRODUCE
@@ -14,7 +14,7 @@ NAMES = {key: name for name, key in KEYS.items()}
 MS = 0x01020304
 ANSWERS = [
     (key, version)
-    for key, versions in sorted(WITH_GROUPS.advertised.items())
+    for key, versions in sorted(WITH_DATA.advertised.items())
     for version in range(versions.lowest, versions.highest + 1)
 ]
 
@@ -24,13 +24,13 @@ def frame(key: int, version: int, throttle_ms: int) -> bytes:
     kind = KAFKA_PYTHON[NAMES[key]][1]
     fields = {"throttle_time_ms": throttle_ms} if "throttle_time_ms" in kind._struct.fields else {}
     header = RequestHeader(key, version, 77, None)
-    return frame_response(header, WITH_GROUPS.advertised[key], bytes(kind(version=version, **fields).encode()))
+    return frame_response(header, WITH_DATA.advertised[key], bytes(kind(version=version, **fields).encode()))
 
 
 @pytest.mark.parametrize(("key", "version"), ANSWERS, ids=str)
 def test_it_is_written_where_another_codec_writes_it(key: int, version: int) -> None:
     without, expected = frame(key, version, 0), frame(key, version, MS)
-    assert with_throttle_time(without, key, version, WITH_GROUPS.advertised, MS) == expected
+    assert with_throttle_time(without, key, version, WITH_DATA.advertised, MS) == expected
 
 
 def test_most_answers_have_room_for_it() -> None:
@@ -45,4 +45,4 @@ def test_most_answers_have_room_for_it() -> None:
     ids=["no answer", "a version that nobody knows", "an API that is not served"],
 )
 def test_where_there_is_none_nothing_is_written(answer: bytes, key: int, version: int) -> None:
-    assert with_throttle_time(answer, key, version, WITH_GROUPS.advertised, MS) == answer
+    assert with_throttle_time(answer, key, version, WITH_DATA.advertised, MS) == answer
