@@ -309,7 +309,10 @@ class StateMachine:
             evidence=self.foundings.evidence,
             succession=self.foundings.succeeded,
         )
-        made = lambda: image(transactions=transactions(), logs=logs(), groups=groups())  # noqa: E731
+
+        def made() -> StateImage:
+            return image(transactions=transactions(), logs=logs(), groups=groups())
+
         return CapturedState(index, term, self.next_offset, made)
 
     def restore(self, image: StateImage) -> None:
