@@ -20,7 +20,7 @@ class TopicRows:
 
     __slots__ = ("_name_bytes", "bytes", "committed", "held", "owner", "pending")
 
-    def __init__(self, owner: object, name_bytes: int) -> None:
+    def __init__(self, owner: int, name_bytes: int) -> None:
         self.owner = owner
         self.committed: dict[int, KeptOffset] = {}
         self.pending: dict[tuple[int, int], KeptOffset] = {}
@@ -28,7 +28,7 @@ class TopicRows:
         self.bytes = 0
         self._name_bytes = name_bytes
 
-    def clone(self, owner: object) -> TopicRows:
+    def clone(self, owner: int) -> TopicRows:
         """An equal one, for another owner."""
         other = TopicRows(owner, self._name_bytes)
         other.committed, other.pending, other.held = self.committed.copy(), self.pending.copy(), self.held.copy()
@@ -92,14 +92,14 @@ class Group:
 
     __slots__ = ("group_id", "owner", "record", "topics", "version")
 
-    def __init__(self, owner: object, group_id: str) -> None:
+    def __init__(self, owner: int, group_id: str) -> None:
         self.owner = owner
         self.group_id = group_id
         self.record: GroupRecord | None = None
         self.version = NO_VERSION
         self.topics: dict[str, TopicRows] = {}
 
-    def clone(self, owner: object) -> Group:
+    def clone(self, owner: int) -> Group:
         """An equal one, for another owner; of its topics each is cloned once it is to be changed."""
         other = Group(owner, self.group_id)
         other.record, other.version, other.topics = self.record, self.version, self.topics.copy()
@@ -110,7 +110,7 @@ class Group:
         known = self.topics.get(topic)
         if known is None:
             known = self.topics[topic] = TopicRows(self.owner, text_bytes(self.group_id) + text_bytes(topic))
-        elif known.owner is not self.owner:
+        elif known.owner != self.owner:
             known = self.topics[topic] = known.clone(self.owner)
         return known
 

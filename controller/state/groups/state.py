@@ -69,7 +69,8 @@ class GroupsState:
         # Topic -> ids of the groups that have offsets in it; producer id -> what its transaction holds.
         self._readers: Index[str, str] = Index(None if below is None else below._readers)
         self._holders: Index[int, Place] = Index(None if below is None else below._holders)
-        self._owner = object()
+        # What has this number may be changed: another one with each capture, and none of below's.
+        self._owner = 0 if below is None else -1
         # Ascending; None when groups came or went since the last look.
         self._names: list[str] | None = None
 
@@ -208,7 +209,7 @@ class GroupsState:
             known = Group(self._owner, group_id)
             self._count += 1
             self._names = None
-        elif known.owner is self._owner:
+        elif known.owner == self._owner:
             return known
         else:
             known = known.clone(self._owner)
@@ -250,7 +251,7 @@ class GroupsState:
         if not self._count:
             return _nothing
         # From here on all of it belongs to somebody else too.
-        self._owner = object()
+        self._owner += 1
         groups, offsets, pending = self._groups.copied(), self.offsets, self.pending
 
         def image() -> GroupsImage:
