@@ -50,7 +50,7 @@ def commit_offsets(draft: Draft, request: requests.CommitOffsets) -> CommitOffse
         draft.check_broker(*request.broker)
     pair = _NO_PAIR if request.transaction is None else _check_transaction(draft, request.group_id, request.transaction)
     _check_committer(draft.groups.get(request.group_id), request)
-    codes, kept = _checked(draft, request.topics)
+    codes, kept = _sift(draft, request.topics)
     if kept:
         record = OffsetsRecord(request.group_id, *pair, kept, draft.timestamp_ms)
         _check_room(draft, record)
@@ -144,7 +144,7 @@ def _check_member(group: Group, request: requests.CommitOffsets) -> None:
         raise RequestError(ErrorCode.ILLEGAL_GENERATION, detail)
 
 
-def _checked(draft: Draft, topics: Iterable[TopicOffsets]) -> tuple[list[int], tuple[TopicOffsets, ...]]:
+def _sift(draft: Draft, topics: Iterable[TopicOffsets]) -> tuple[list[int], tuple[TopicOffsets, ...]]:
     """A code for each partition, and what may be committed. Raises INVALID_COMMIT_OFFSET_SIZE."""
     codes: list[int] = []
     found = []

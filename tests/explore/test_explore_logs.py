@@ -46,7 +46,7 @@ def _duplicates(patch: pytest.MonkeyPatch) -> None:
 
 
 def _outside(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(commit_decisions, "_has_joined", lambda *_: True)
+    patch.setattr(commit_decisions, "has_joined", lambda *_: True)
 
 
 def _takes_no_number(patch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,7 @@ DATA_BUGS: Final = (
         "batch-outside-of-its-transaction",
         "a transactional batch joins where its transaction has joined",
         "Kafka before KIP-890: a late batch opens a transaction that nobody ends",
-        (replace(STATE, "_refuse_pair", "not _has_joined(record, topic, batch.log)", "False"),),
+        (replace(STATE, "_refuse_pair", "not has_joined(record, topic.name, batch.log - topic.first_log)", "False"),),
     ),
     Planted(
         "id-that-nobody-was-given",

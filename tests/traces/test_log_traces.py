@@ -133,7 +133,7 @@ def test_what_the_code_decides_is_a_behaviour_of_the_specification(leader: Recor
 
 
 def _outside(leader: RecordedLeader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_decisions, "_has_joined", lambda *_: True)
+    monkeypatch.setattr(commit_decisions, "has_joined", lambda *_: True)
     pair = leader.begin_here()
     leader.end_here(pair, committed=True)
     leader.commit(batch(1, pair, 0, transactional=True))
