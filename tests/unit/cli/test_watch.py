@@ -23,6 +23,8 @@ WATCHED = {
     "brokers list",
     "ids list",
     "topics describe",
+    "groups list",
+    "groups describe",
     "topics list",
     "transactions list",
     "migrate zookeeper status",

@@ -144,6 +144,10 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
     "storage verify --dir": (("--dir", "{place}"), DIRECTORIES),
     "ids owner --dir": (("5000", "--dir", "{place}"), DIRECTORIES),
     "log dump --dir": (("--dir", "{place}"), DIRECTORIES),
+    "groups reset-offsets --password-file": (
+        ("g", "--topic", "t", "--to-latest", "--user", "u", "--password-file", "{place}"),
+        (missing, empty_file, empty, unreadable_file),
+    ),
     "log read --password-file": (
         ("t", "--user", "u", "--password-file", "{place}"),
         (missing, empty_file, empty, unreadable_file),
