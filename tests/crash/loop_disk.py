@@ -191,9 +191,12 @@ class KernelFiles(OsFiles):
         self._change("pwrite", self._paths[handle])
         super().pwrite(handle, data, offset)
 
-    def pwrite_pieces(self, handle: int, pieces: Sequence[bytes], offset: int) -> None:
+    def write_synced(self, handle: int, pieces: Sequence[bytes]) -> None:
         self._change("pwrite", self._paths[handle])
-        super().pwrite_pieces(handle, pieces, offset)
+        if self._syncs:
+            super().write_synced(handle, pieces)
+        else:
+            os.pwritev(handle, pieces, 0)
 
     def fdatasync(self, handle: int) -> None:
         self._change("fdatasync", self._paths[handle])

@@ -17,7 +17,11 @@ OPERATIONS = 40
 PLANTED_OPERATIONS = 60
 _SYNC = "self._sync(path.parent)"
 MISTAKES = {
-    "stored-without-sync": ("_write", "self._files.fdatasync(handle)", "pass"),
+    "stored-without-sync": (
+        "_write",
+        "self._files.write_synced(handle, pieces)",
+        'self._files.pwrite(handle, b"".join(pieces), 0)',
+    ),
     "name-not-synced": ("_publish", _SYNC, "pass"),
     "name-not-synced-if-it-was-there": ("_publish", _SYNC, f"if stored: {_SYNC}"),
     "written-under-its-own-name": ("_store", "self._write(temporary, pieces)", "self._write(path, pieces)"),

@@ -163,9 +163,7 @@ class LocalStore:
     def _write(self, path: PurePath, pieces: Sequence[bytes]) -> None:
         handle = self._files.open(path, create=True)
         try:
-            # In one call: after each one this thread waits for the event loop to let go of the interpreter.
-            self._files.pwrite_pieces(handle, pieces, 0)
-            self._files.fdatasync(handle)
+            self._files.write_synced(handle, pieces)
         finally:
             self._files.close(handle)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 
 import pytest
@@ -37,9 +38,10 @@ def test_pieces_are_written_one_behind_another(disk: tuple[Files, PurePath]) -> 
     files, directory = disk
     pieces = [bytes([number % 251]) * (number % 7) for number in range(2500)]
     handle = files.open(directory / "x", create=True)
-    files.pwrite_pieces(handle, pieces, 3)
+    files.write_synced(handle, pieces)
     files.close(handle)
-    assert files.read_bytes(directory / "x") == bytes(3) + b"".join(pieces)
+    assert files.read_bytes(directory / "x") == b"".join(pieces)
+    assert files.fdatasyncs == 1
 
 
 def test_pieces_are_written_to_their_end_where_the_kernel_takes_a_part(
@@ -47,10 +49,46 @@ def test_pieces_are_written_to_their_end_where_the_kernel_takes_a_part(
 ) -> None:
     files = OsFiles()
     handle = files.open(tmp_path / "x", create=True)
-    monkeypatch.setattr(os, "pwritev", lambda file, pieces, offset: os.pwrite(file, pieces[0][:2], offset))
-    files.pwrite_pieces(handle, [b"hello", b" world"], 0)
+    synced: list[bytes] = []
+    monkeypatch.setattr(os, "pwritev", lambda file, pieces, offset, _: os.pwrite(file, pieces[0][:2], offset))
+    monkeypatch.setattr(os, "fdatasync", lambda file: synced.append(os.pread(file, 99, 0)))
+    files.write_synced(handle, [b"hello", b" world"])
     files.close(handle)
-    assert files.read_bytes(tmp_path / "x") == b"hello world"
+    assert synced == [b"hello world"]
+
+
+def test_pieces_are_written_where_the_kernel_cannot_forget_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, real, flags = OsFiles(), os.pwritev, []
+
+    def pwritev(file: int, pieces: Sequence[bytes], offset: int, flag: int) -> int:
+        flags.append(flag)
+        if flag != os.RWF_DSYNC:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return real(file, pieces, offset, flag)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    for name in ("x", "y"):
+        handle = files.open(tmp_path / name, create=True)
+        files.write_synced(handle, [b"hello", b" world"])
+        files.close(handle)
+        assert files.read_bytes(tmp_path / name) == b"hello world"
+    assert len(flags) == 3
+    assert all(flag & os.RWF_DSYNC for flag in flags)
+
+
+def test_what_cannot_be_written_synced_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = OsFiles()
+    handle = files.open(tmp_path / "x", create=True)
+
+    def pwritev(*_: object) -> int:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with pytest.raises(OSError, match="broken"):
+        files.write_synced(handle, [b"hello"])
+    files.close(handle)
 
 
 def test_preallocated_file_is_zeroes(disk: tuple[Files, PurePath]) -> None:

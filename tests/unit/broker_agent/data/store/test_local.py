@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 import pytest
@@ -33,7 +34,7 @@ def own_files(directory: Path) -> list[str]:
 
 
 class GatedFiles(OsFiles):
-    """Stops at fdatasync until it is let go on; remembers the threads that used it."""
+    """Stops before it writes until it is let go on; remembers the threads that used it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,11 +43,11 @@ class GatedFiles(OsFiles):
         self.stopped = threading.Event()
         self.threads: set[threading.Thread] = set()
 
-    def fdatasync(self, handle: int) -> None:
+    def write_synced(self, handle: int, pieces: Sequence[bytes]) -> None:
         self.threads.add(threading.current_thread())
         self.stopped.set()
         assert self.gate.wait(PATIENCE_SECONDS)
-        super().fdatasync(handle)
+        super().write_synced(handle, pieces)
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         self.threads.add(threading.current_thread())
