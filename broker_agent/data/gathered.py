@@ -92,6 +92,11 @@ class GatheredObject:
         self.deadline = max(self.deadline, pending.deadline)
         pending.launched += 1
 
+    def group(self) -> None:
+        """Have the batches of each log lie together, in their order: so whoever reads a log reads one range."""
+        self._parts.sort(key=_log)
+        self.pieces = [pending.batches[index].data for pending, index in self._parts]
+
     @property
     def path(self) -> str:
         """Its name in the store."""
@@ -101,7 +106,7 @@ class GatheredObject:
     @property
     def logs(self) -> set[int]:
         """The logs that its batches want to join."""
-        return {pending.batches[index].log for pending, index in self._parts}
+        return {_log(part) for part in self._parts}
 
     def commit_request(self) -> CommitObjectRequest:
         """What the quorum is asked, once it has a name."""
@@ -121,3 +126,8 @@ class GatheredObject:
         """Tell the requests what has become of each batch."""
         for (pending, index), outcome in zip(self._parts, outcomes, strict=True):
             pending.settle(index, outcome)
+
+
+def _log(part: tuple[PendingAppend, int]) -> int:
+    pending, index = part
+    return pending.batches[index].log

@@ -177,6 +177,7 @@ class Gatherer:
                 self._queue.popleft()
         self._queued_batches -= len(item)
         self._queued_bytes -= item.size
+        item.group()
         return item
 
     async def _carry(self, item: GatheredObject, ahead: Sequence[asyncio.Task[None]]) -> None:

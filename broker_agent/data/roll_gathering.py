@@ -28,7 +28,7 @@ from pidkeeper.protocol.log_messages import (
 from pidkeeper.protocol.segment_messages import DueLog
 from pidkeeper.protocol.segments import MAX_SEGMENT_ROWS
 
-PAGE_BYTES: Final = 1 << 20
+PAGE_BYTES: Final = 4 << 20
 """Of batches that are read at a time. Twice as much may be read from the store for them."""
 
 MAX_PAGES: Final = 2 * MAX_SEGMENT_ROWS
@@ -122,7 +122,6 @@ class TailReader:
         """Have the rows of one page join the tail, as far as they fit; whether it is full."""
         batches = [row for row in rows if isinstance(row, StoredBatch)]
         reading = await self._reader.read(objects, batches, confirmed=False)
-        pieces: list[bytes] = []
         full = False
         for number, row in enumerate(rows):
             size = row.size if isinstance(row, StoredBatch) else MARKER_BYTES
@@ -132,7 +131,7 @@ class TailReader:
             if offset_of(row) != tail.end_offset:
                 raise NothingToRollError(f"log {log.log} has a row at {offset_of(row)}, not at {tail.end_offset}")
             if isinstance(row, Marker):
-                pieces.append(marker_batch(row))
+                tail.pieces.append(marker_batch(row))
                 tail.end_offset += 1
             else:
                 data = reading.found.get(row)
@@ -140,13 +139,11 @@ class TailReader:
                     await self._tell_why(log.log, row, objects, row in reading.gone, row in reading.damaged)
                     raise UnreadError(f"{objects[row.object]} is not read yet")
                 tail.end_offset += _checked(data, row, objects, log.log)
-                pieces.append(with_base_offset(data, row.base_offset))
+                tail.pieces.append(with_base_offset(data, row.base_offset))
             tail.size += size
             tail.rows += 1
             if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-        if pieces:
-            tail.pieces.append(b"".join(pieces))
         tail.aborted.update(log.aborted)
         return full
 

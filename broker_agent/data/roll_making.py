@@ -68,8 +68,8 @@ class SegmentMaker:
         """Raises ValueError for what does not follow each other, or has too large an index."""
         builder = SegmentBuilder(older[0].base_offset if older else tail.base_offset)
         aborted = tail.aborted.union(*(one.aborted for one in older))
-        for piece in (*(one.data for one in older), *tail.pieces):
-            await _in_turns(builder.adding(piece))
+        pieces = *(one.data for one in older), *tail.pieces
+        await _in_turns(step for piece in pieces for step in builder.adding(piece))
         return builder.finish(aborted)
 
     async def _older(self, due: DueLog, objects: Sequence[str], tail: Tail, limit: int) -> list[_Older]:

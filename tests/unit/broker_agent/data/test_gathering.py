@@ -57,6 +57,18 @@ async def test_requests_of_one_turn_share_an_object_and_nobody_lingers() -> None
     await rig.stop()
 
 
+async def test_batches_of_a_log_lie_together_in_the_order_in_which_they_came(rig: Rig) -> None:
+    values = [[bytes([one])] for one in range(12)]
+    outcomes = await asyncio.gather(*(rig.append(records(values=value), log=at % 3) for at, value in enumerate(values)))
+    assert outcomes == [[at // 3] for at in range(12)]
+    (commit,) = rig.leader.asked("commit_object")
+    assert [batch.log for batch in commit.batches] == [0] * 4 + [1] * 4 + [2] * 4
+    for log in range(3):
+        places = rig.leader.places(log)
+        found = [await rig.store.read(name, position, size) for _, name, position, size in places]
+        assert found == [bytes(records(values=value)) for value in values[log::3]]
+
+
 async def test_as_many_as_came_together_last_are_waited_for() -> None:
     rig = Rig(linger_ms=10_000)
     await asyncio.gather(rig.append(records(0)), rig.append(records(1)))
