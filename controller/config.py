@@ -135,7 +135,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     offsets_retention_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     offsets_retention_check_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
     log_roll_rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEGMENT_ROWS)] = 1000
-    log_roll_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LOG_SEGMENT_BYTES)] = 4 << 20
+    log_roll_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LOG_SEGMENT_BYTES)] = 8 << 20
     log_roll_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 600_000
     log_segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=MAX_LOG_SEGMENT_BYTES)] = 8 << 20
     log_retention_check_ms: Annotated[int, msgspec.Meta(ge=100, le=2**53)] = 300_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
@@ -48,6 +48,16 @@ MAX_RESTING: Final = 10_000
 
 BUSY_SECONDS: Final = 0.05
 """Before the next look where a log had more than one segment takes."""
+
+RESTS: Final = 2
+"""Times as long as a roll took the next one waits: event loop, disk and leader belong to those who produce."""
+
+MAX_REST_SECONDS: Final = 1.0
+"""A roll may have taken long because nobody answered it."""
+
+HURRIED_ROWS: Final = 50_000
+"""Of the logs that are due, from which on no roll waits: a quarter of what the quorum holds. Nor does one where more
+logs are due than one answer has."""
 
 AWAY_SECONDS: Final = 30.0
 """Between two looks at most, while store or quorum do not answer."""
@@ -105,7 +115,8 @@ class Roller:
             _log.debug("which logs are to be rolled is not known: %s", error)
             return self._away()
         pause = ROLL_SECONDS if answer.logs else IDLE_SECONDS
-        for one in due:
+        hurried = len(answer.logs) == MAX_ASKED or sum(one.rows for one in answer.logs) >= HURRIED_ROWS
+        async for one in _in_turn(due, RESTS * (not hurried)):
             try:
                 if await self._roll(one, answer.objects, answer.segment_bytes):
                     pause = BUSY_SECONDS
@@ -154,7 +165,7 @@ class Roller:
 
     async def _own(self, logs: Sequence[DueLog]) -> list[DueLog]:
         """Those that this agent is to roll. Raises RequestError."""
-        now = asyncio.get_running_loop().time()
+        now = _now()
         self._resting = {log: until for log, until in self._resting.items() if until > now}
         since = self._due_since
         # Whoever rolls a log moves where its tail starts.
@@ -177,7 +188,7 @@ class Roller:
     def _rest(self, log: int, seconds: float) -> None:
         if len(self._resting) >= MAX_RESTING:
             self._resting.clear()
-        self._resting[log] = asyncio.get_running_loop().time() + seconds
+        self._resting[log] = _now() + seconds
 
     def _refuse(self, log: int, error: RollRefusedError) -> None:
         self._counters.rolls_refused += 1
@@ -190,3 +201,15 @@ class Roller:
     def _away(self) -> float:
         self._failures += 1
         return backoff_seconds(self._failures, self._rng, base=ROLL_SECONDS, maximum=AWAY_SECONDS)
+
+
+async def _in_turn(due: Sequence[DueLog], rests: int) -> AsyncIterator[DueLog]:
+    """One after another, each with a rest behind it that is `rests` times as long as it took."""
+    for one in due:
+        began = _now()
+        yield one
+        await asyncio.sleep(min(rests * (_now() - began), MAX_REST_SECONDS))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

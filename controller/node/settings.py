@@ -65,7 +65,7 @@ class SegmentSettings(msgspec.Struct, frozen=True):
     """
 
     rows: int = 1000
-    tail_bytes: int = 4 << 20
+    tail_bytes: int = 8 << 20
     age_ms: int = 600_000
     segment_bytes: int = 8 << 20
     retention_check_ms: int = 300_000

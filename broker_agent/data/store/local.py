@@ -36,7 +36,9 @@ from pidkeeper.broker_agent.data.store.writers import Writer
 from pidkeeper.disk.files import Files
 
 THREADS: Final = 4
-"""Syncs of several objects overlap, and a read waits behind three of them at most; more gain nothing on one disk."""
+"""Syncs of several objects overlap: three that agents gather, and a segment. More gain nothing on one disk."""
+READERS: Final = 2
+"""Threads that read: a roller's many reads keep no object waiting, nor do syncs keep a reader."""
 MAX_TRIES: Final = 8
 """Of putting an object while others remove empty folders, which they do a few times a second at most."""
 _REFUSED: Final = frozenset(
@@ -68,29 +70,30 @@ class LocalStore:
             raise _store_error(error) from error
         self._folders = Folders(files, directory, self._sync, self._writer.is_there)
         self._threads = ThreadPoolExecutor(THREADS, "store")
+        self._readers = ThreadPoolExecutor(READERS, "store-read")
 
     async def put(self, name: str, pieces: Sequence[bytes]) -> None:
         check_name(name)
         check_pieces(pieces)
-        await self._run(self._put, name, pieces)
+        await self._run(self._threads, self._put, name, pieces)
 
     async def create(self, name: str, data: bytes) -> bytes:
         check_name(name)
         check_pieces([data], MAX_CREATED_BYTES)
-        return await self._run(self._create, name, data)
+        return await self._run(self._threads, self._create, name, data)
 
     async def read(self, name: str, start: int, length: int) -> bytes:
         check_name(name)
         check_range(start, length)
-        return await self._run(self._read, name, start, length)
+        return await self._run(self._readers, self._read, name, start, length)
 
     async def list(self, prefix: str, after: str, limit: int) -> list[StoredObject]:
         check_listing(prefix, after, limit)
-        return [*await self._run(self._list, prefix, after, limit)]
+        return [*await self._run(self._readers, self._list, prefix, after, limit)]
 
     async def delete(self, names: Sequence[str]) -> None:
         check_names(names)
-        await self._run(self._delete, names)
+        await self._run(self._threads, self._delete, names)
 
     async def close(self) -> None:
         if not self._closed:
@@ -98,11 +101,15 @@ class LocalStore:
             await asyncio.to_thread(self._leave)
 
     async def _run(
-        self, work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+        self,
+        threads: ThreadPoolExecutor,
+        work: Callable[_Arguments, _Result],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
     ) -> _Result:
         assert not kwargs, "threads are given positions alone"
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+            return await asyncio.get_running_loop().run_in_executor(threads, work, *args)
         except OSError as error:
             raise _store_error(error) from error
 
@@ -244,6 +251,7 @@ class LocalStore:
 
     def _leave(self) -> None:
         self._threads.shutdown()
+        self._readers.shutdown()
         with contextlib.suppress(OSError):  # the next one to open the directory finds that nobody holds the lock
             self._writer.leave()
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -84,6 +85,29 @@ async def test_limits_and_what_is_left(rig: RollRig, monkeypatch: pytest.MonkeyP
     await rig.roller.roll_due()
     assert [one.end_offset for one in rig.kept_segments()] == [3, 6, 7, 8]
     assert len(await rig.everything(UNCOMMITTED, 1)) == 8
+
+
+@pytest.mark.parametrize(("rows", "asked", "hurried"), [(4, 4, False), (3, 4, True), (4, 3, True)])
+async def test_rolls_rest_until_many_rows_or_logs_wait(
+    rig: RollRig, monkeypatch: pytest.MonkeyPatch, rows: int, asked: int, hurried: bool
+) -> None:
+    monkeypatch.setattr(rolling, "HURRIED_ROWS", rows)
+    monkeypatch.setattr(rolling, "MAX_ASKED", asked)
+    for log in range(3):
+        await rig.write(log=log)
+    clock = asyncio.get_running_loop().time
+    committed: list[float] = []
+
+    async def slow(_: Any) -> None:
+        await asyncio.sleep(0.02)
+        committed.append(clock())
+
+    rig.leader.fault("commit_segment", slow, slow, slow)
+    monkeypatch.setattr(rolling, "RESTS", 10)
+    await rig.roller.roll_due()
+    rests = [later - earlier for earlier, later in pairwise([*committed, clock() + 0.02])]
+    assert hurried or all(rest >= 0.02 * (1 + 10) for rest in rests)
+    assert not hurried or min(rests) < 0.02 * (1 + 10)
 
 
 async def test_rows_are_bounded(rig: RollRig, monkeypatch: pytest.MonkeyPatch) -> None:
