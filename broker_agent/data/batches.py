@@ -12,6 +12,7 @@ from pidkeeper.broker_agent.data.codes import (
     MESSAGE_TOO_LARGE,
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     INVALID_RECORD,
     BatchError,
@@ -48,11 +49,11 @@ class NewBatch(NamedTuple):
         )
 
 
-def checked_batch(records: memoryview | None, log: int, *, max_bytes: int, transactional: bool) -> NewBatch:
+def checked_batch(records: Buffer | None, log: int, *, max_bytes: int, transactional: bool) -> NewBatch:
     """The one batch that `records` is, for `log`. `transactional`: whether the request has a transactional id.
 
-    Raises BatchError with Kafka's code for what may not be appended. The bytes are a copy: a view would keep the whole
-    request in memory.
+    Raises BatchError with Kafka's code for what may not be appended. The bytes of a view are copied: it would keep more
+    in memory.
     """
     headers = split_batches(records or b"", max_batches=1)
     if not headers:

@@ -17,10 +17,10 @@ class PendingAppend:
 
     Until a batch is settled its outcome is that of a request whose time is up. `told(outcomes)` is called once, in a
     later turn of the event loop. `since` and `deadline`: by the loop's clock. `launched`: how many have gone into an
-    object. It is among `untold` until then.
+    object; `waiting_bytes`: of the others. It is among `untold` until it was told.
     """
 
-    __slots__ = ("_left", "_told", "_untold", "batches", "deadline", "launched", "outcomes", "since")
+    __slots__ = ("_left", "_told", "_untold", "batches", "deadline", "launched", "outcomes", "since", "waiting_bytes")
 
     def __init__(
         self,
@@ -38,13 +38,9 @@ class PendingAppend:
         self.since = since
         self.deadline = deadline
         self.launched = 0
+        self.waiting_bytes = sum([len(batch.data) for batch in batches])
         self.outcomes = [-REQUEST_TIMED_OUT] * len(batches)
         self._left = len(batches)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Of the batches that are in no object yet."""
-        return sum(len(batch.data) for batch in self.batches[self.launched :])
 
     def settle(self, index: int, outcome: int) -> None:
         """What has become of a batch. With the last one the request is done."""
@@ -64,7 +60,9 @@ class PendingAppend:
 
 
 class GatheredObject:
-    """Batches that are put as one object. `deadline`: of the last of its requests; nobody waits for it then.
+    """Batches that are put as one object, as `pieces`, once they are grouped.
+
+    `deadline`: of the last of its requests; nobody waits for it then.
 
     `id` and `founding_id` are its name, once it has one; `offered`: whether the quorum was ever told of that name.
     """
@@ -85,12 +83,12 @@ class GatheredObject:
 
     def add(self, pending: PendingAppend) -> None:
         """Take the next batch of a request."""
-        batch = pending.batches[pending.launched]
+        size = len(pending.batches[pending.launched].data)
         self._parts.append((pending, pending.launched))
-        self.pieces.append(batch.data)
-        self.size += len(batch.data)
+        self.size += size
         self.deadline = max(self.deadline, pending.deadline)
         pending.launched += 1
+        pending.waiting_bytes -= size
 
     def group(self) -> None:
         """Have the batches of each log lie together, in their order: so whoever reads a log reads one range."""

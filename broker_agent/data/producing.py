@@ -26,6 +26,7 @@ from pidkeeper.broker_agent.data.gathering import Gatherer
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.topic_turns import TopicTurns
 from pidkeeper.broker_agent.data.topics import Topics, log_of
+from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionAppend, ProduceRequest, TopicAppend
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchError
 from pidkeeper.protocol.errors import RequestError
@@ -47,22 +48,18 @@ class _Wanted(NamedTuple):
 
     topic: str
     partition: int
-    records: memoryview | None
+    records: Buffer | None
 
 
 class _Append(NamedTuple):
-    """A request that goes on. `deadline`: by the loop's clock."""
+    """A request that goes on. `size`: bytes of its batches; `deadline`: by the loop's clock."""
 
     request: ProduceRequest
     wanted: Sequence[_Wanted]
+    size: int
     deadline: float
     transactional: bool
     told: Told
-
-    @property
-    def size(self) -> int:
-        """Bytes of its batches."""
-        return sum(len(one.records) for one in self.wanted if one.records is not None)
 
 
 class Producer:
@@ -104,7 +101,8 @@ class Producer:
             loop.call_soon(told, _answer(request, [PartitionAppend(one.partition, code) for one in wanted]))
             return
         seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
-        append = _Append(request, wanted, loop.time() + seconds, transactional, told)
+        size = sum([len(one.records) for one in wanted if one.records is not None])
+        append = _Append(request, wanted, size, loop.time() + seconds, transactional, told)
         names = {one.topic for one in request.topics}
         topics = {name: topic for name in names if (topic := self._topics.known(name)) is not None}
         if len(topics) == len(names) and self._turns.are_free(names) and self._gatherer.room.take_now(append.size):

@@ -11,9 +11,11 @@ from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, Call
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, Call, DataCall
 from pidkeeper.broker_agent.kafka.frame_limits import check_length
 from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
+from pidkeeper.broker_agent.kafka.wire.data.known_produces import KnownProduces
+from pidkeeper.broker_agent.kafka.wire.data.produce import ProduceRequest, read_produce_request
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
@@ -70,6 +72,7 @@ class KafkaResponder:
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
         self._memo: dict[bytes, bool] = {}
+        self._produces = KnownProduces()
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
     def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | Call, int]:
@@ -104,7 +107,7 @@ class KafkaResponder:
             flexible = memo.get(data[position : position + 8] + data[position + 12 : end]) if short else None
             if flexible is None:
                 try:
-                    response = self._respond_to_frame(data[position:end], caller)
+                    response = self._respond_to_frame(data, position, end, caller)
                 except WireError:
                     if not responses:
                         raise
@@ -149,18 +152,28 @@ class KafkaResponder:
             return FLEXIBLE_FRAME.pack(_FLEXIBLE_LENGTH, correlation_id, 0, 0, error, claimed, epoch, 0)
         return CLASSIC_FRAME.pack(_CLASSIC_LENGTH, correlation_id, 0, error, claimed, epoch)
 
-    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | Call:
+    def _respond_to_frame(self, data: bytes, start: int, end: int, caller: Caller) -> bytes | Call:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
-        key = int.from_bytes(frame[4:6], "big")
-        kind = RecordsReader if key == PRODUCE else Reader
-        reader = kind(frame[4:], self._apis.longer.get(key, MAX_FRAME_BYTES))
+        key = int.from_bytes(data[start + 4 : start + 6], "big")
+        if key == PRODUCE:
+            header, request = self._produces.read(data, start, end) or self._read_produce(data, start, end)
+            return DataCall(header, request, caller)
+        reader = Reader(data, self._apis.longer.get(key, MAX_FRAME_BYTES), start + 4, end)
         header = read_request_header(reader, self._apis.served)
         api = self._apis.dispatch[header.api_key]
         request = api.read(reader, header.api_version)
         if isinstance(request, InitProducerIdRequest) and request.transactional_id is None:
-            return self._claim_for(frame, header, request)
+            return self._claim_for(data[start:end], header, request)
         answer = api.serve(self._local, header, request, caller)
         return frame_response(header, api.versions, answer) if isinstance(answer, bytes) else answer
+
+    def _read_produce(self, data: bytes, start: int, end: int) -> tuple[RequestHeader, ProduceRequest]:
+        """Decode a Produce request, and remember what it begins with. Raises WireError."""
+        reader = RecordsReader(data, start=start + 4, end=end)
+        header = read_request_header(reader, self._apis.served)
+        request = read_produce_request(reader, header.api_version)
+        self._produces.learn(data, start, reader.records_at, header, request)
+        return header, request
 
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:
         """The answer to `request`, which `frame` holds; from then on an equal frame is answered from memory."""

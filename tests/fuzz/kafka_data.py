@@ -54,11 +54,11 @@ class KafkaDataTarget(Target):
     def feed(self, data: bytes) -> None:
         _, request = read(data)
         if isinstance(request, ProduceRequest):
-            views = [part.records for topic in request.topics for part in topic.partitions if part.records is not None]
-            if sum(map(len, views)) > len(data) or any(view.obj is not data for view in views):
-                raise Violation(f"{len(views)} pieces of records are not views of the {len(data)} bytes of the frame")
-            for view in views:
-                _check(view)
+            pieces = [part.records for topic in request.topics for part in topic.partitions if part.records is not None]
+            if sum(map(len, pieces)) > len(data) or any(bytes(piece) not in data for piece in pieces):
+                raise Violation(f"{len(pieces)} pieces of records are not of the {len(data)} bytes of the frame")
+            for piece in pieces:
+                _check(memoryview(piece))
 
 
 class KafkaBatchesTarget(Target):

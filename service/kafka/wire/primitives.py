@@ -39,16 +39,19 @@ class WireError(ValueError):
 
 
 class Reader:
-    """Reads one frame from front to back. Every method raises WireError instead of reading past the end."""
+    """Reads one frame from front to back. Every method raises WireError instead of reading past the end.
+
+    `start`, `end`: where the frame is in `data`.
+    """
 
     __slots__ = ("_data", "_end", "_position")
 
-    def __init__(self, data: bytes, limit: int = MAX_FRAME_BYTES) -> None:
-        if len(data) > limit:
-            raise WireError(f"a frame of {len(data)} bytes is larger than {limit}")
+    def __init__(self, data: bytes, limit: int = MAX_FRAME_BYTES, start: int = 0, end: int | None = None) -> None:
         self._data = data
-        self._position = 0
-        self._end = len(data)
+        self._position = start
+        self._end = len(data) if end is None else end
+        if self._end - start > limit:
+            raise WireError(f"a frame of {self._end - start} bytes is larger than {limit}")
 
     def _take(self, size: int) -> int:
         """Move past `size` bytes and return where they begin."""
@@ -161,6 +164,11 @@ class Reader:
             if tag == wanted:
                 found = self._data[start : start + length]
         return found
+
+    def expect(self, rest: bytes) -> None:
+        """Raise WireError unless the rest of the frame is these bytes."""
+        if self._data[self._position : self._end] != rest:
+            raise WireError(f"something else than {rest!r} is left at {self._position}")
 
     def finish(self, spare: int = 0) -> None:
         """Raise WireError unless the whole frame was read, or all of it but `spare` bytes."""

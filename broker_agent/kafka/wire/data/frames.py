@@ -1,7 +1,7 @@
-"""Frames that hold records: read without copying the records, and written as pieces.
+"""Frames that hold records: these are copied once where they are read, and written as pieces.
 
-A request with records may be larger than others, and its records are views of the frame. A response with records is
-a sequence of bytes-like pieces, which a transport writes one after another.
+A request with records may be larger than others. A response with records is a sequence of bytes-like pieces, which a
+transport writes one after another.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ librdkafka's `message.max.bytes`); eight times that leaves room for settings."""
 
 
 class RecordsReader(Reader):
-    """A Reader of a frame with records."""
+    """A Reader of a frame with records. `records_at`: where the last ones begin, with their length."""
 
-    __slots__ = ()
+    __slots__ = ("records_at",)
 
-    def __init__(self, data: bytes, limit: int = MAX_PRODUCE_FRAME_BYTES) -> None:
-        super().__init__(data, limit)
+    def __init__(
+        self, data: bytes, limit: int = MAX_PRODUCE_FRAME_BYTES, start: int = 0, end: int | None = None
+    ) -> None:
+        super().__init__(data, limit, start, end)
+        self.records_at = start
 
-    def nullable_records(self, *, flexible: bool) -> memoryview | None:
-        """RECORDS, or COMPACT_RECORDS where `flexible`: a view, which keeps the whole frame in memory."""
+    def nullable_records(self, *, flexible: bool) -> bytes | None:
+        """RECORDS, or COMPACT_RECORDS where `flexible`: a copy, for a view would keep all that came with it."""
+        self.records_at = self._position
         length = self.varint() - 1 if flexible else self.int32()
         if length == -1:
             return None
         if length < 0:
             raise WireError(f"records of {length} bytes at {self._position}")
         start = self._take(length)
-        return memoryview(self._data)[start : start + length]
+        return self._data[start : start + length]
 
 
 def array_head(count: int, *, flexible: bool) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
-from pidkeeper.service.kafka.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader
+from pidkeeper.service.kafka.wire.primitives import WireError, array, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(3, 11, first_flexible=9)
@@ -25,15 +26,18 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 """Of an append: the timestamps of the records are the producer's."""
 
+_APPEND: Final = struct.Struct(">ihqq")
+"""Partition, error, base offset and timestamp."""
+
 _MESSAGES_SINCE: Final = 8
 _LOG_START_SINCE: Final = 5
 
 
 class PartitionRecords(msgspec.Struct, frozen=True):
-    """`records`: record batches one after another, a view of the frame; None for null."""
+    """`records`: record batches one after another; None for null."""
 
     partition: int
-    records: memoryview | None
+    records: Buffer | None
 
 
 class TopicRecords(msgspec.Struct, frozen=True):
@@ -125,10 +129,10 @@ def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_
 
 def _append(one: PartitionAppend, version: int) -> bytes:
     flexible = VERSIONS.is_flexible(version)
-    log_start = int64(one.log_start_offset) if version >= _LOG_START_SINCE else b""
     return b"".join(
         (
-            int32(one.partition) + int16(one.error_code) + int64(one.base_offset) + int64(NO_TIMESTAMP) + log_start,
+            _APPEND.pack(one.partition, one.error_code, one.base_offset, NO_TIMESTAMP),
+            int64(one.log_start_offset) if version >= _LOG_START_SINCE else b"",
             _messages(one, flexible=flexible) if version >= _MESSAGES_SINCE else b"",
             tags(flexible=flexible),
         )
