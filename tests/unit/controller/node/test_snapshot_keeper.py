@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePath
@@ -15,6 +16,7 @@ import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
+from pidkeeper.controller.node.snapshot_keeper import SHORT_SECONDS
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import ENTRY_BYTES, InstallSnapshot, Message
 from pidkeeper.controller.raft.progress import Progress
@@ -22,6 +24,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
+from pidkeeper.service.process import SWITCH_SECONDS
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -198,6 +201,27 @@ async def test_a_full_disk_costs_space_and_not_safety(
     await eventually(lambda: member.keeper.taken >= 1)
     await eventually(lambda: _complaints(member) == [])
     assert [block.first for block in await history(member)] == list(range(0, 600, 10))
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_while_one_is_made_the_loop_has_its_turn_sooner(clusters: list[LoopbackCluster], full: bool) -> None:
+    files = MemoryFiles()
+    seen: list[float] = []
+
+    def before(kind: str, path: PurePath) -> None:
+        if "/snapshots/" in str(path):
+            seen.append(sys.getswitchinterval())
+            if full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    files.before = before
+    cluster = await alone(clusters, files)
+    await cluster.allocate(await cluster.register(), 30)
+    keeper = cluster.members[1].keeper
+    await eventually(lambda: (keeper.failure is not None) if full else keeper.taken > 0)
+    await keeper.stop()
+    assert seen == [pytest.approx(SHORT_SECONDS)] * len(seen)
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
 
 
 async def test_an_archive_that_contradicts_itself_ends_the_member(clusters: list[LoopbackCluster]) -> None:
