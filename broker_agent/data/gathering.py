@@ -4,8 +4,9 @@ An object is launched once its first batch has waited for the linger time, or en
 MAX_UNDER_WAY are under way: while one is committed others are put, and the one behind them gathers. So a slow commit
 makes objects larger, not more. Objects are committed one after another in the order in which they were launched.
 
-Nobody lingers in vain: while nothing is under way, an object is launched once as many batches are there as the last one
-had. Producers that wait for their answers come again together, and one that is alone waits for nobody.
+Nobody lingers in vain: an object is launched once half of the batches are there that were there when the last one was,
+in the queue or under way. Producers that wait for their answers come again together: so one half of them is read while
+the other is put and committed, and one that is alone waits for nobody.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class Gatherer:
         self._queue: deque[PendingAppend] = deque()
         self._queued_bytes = 0
         self._queued_batches = 0
-        self._last_batches = 0
-        self._under_way: dict[asyncio.Task[None], None] = {}
+        # How many batches each has, and how many there were with the queue when the last one was launched.
+        self._under_way: dict[asyncio.Task[None], int] = {}
+        self._crowd = 0
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         # One timer for all: making one for each request, and cancelling it, takes as long as checking its batch.
@@ -128,7 +130,7 @@ class Gatherer:
             self._launch()
         if not self._may_launch():
             return
-        if not self._under_way and self._queued_batches >= self._last_batches:
+        if 2 * self._queued_batches >= self._crowd:
             if self._soon is None:
                 # What comes in the same turn goes along.
                 self._soon = asyncio.get_running_loop().call_soon(self._on_turn)
@@ -159,10 +161,10 @@ class Gatherer:
 
     def _launch(self) -> None:
         """Make an object of the front of the queue and send it on its way, behind those under way."""
+        self._crowd = self._queued_batches + sum(self._under_way.values())
         item = self._next_object()
-        self._last_batches = len(item)
         task = asyncio.get_running_loop().create_task(self._carry(item, tuple(self._under_way)))
-        self._under_way[task] = None
+        self._under_way[task] = len(item)
         task.add_done_callback(self._ended)
 
     def _next_object(self) -> GatheredObject:

@@ -69,13 +69,13 @@ async def test_batches_of_a_log_lie_together_in_the_order_in_which_they_came(rig
         assert found == [bytes(records(values=value)) for value in values[log::3]]
 
 
-async def test_as_many_as_came_together_last_are_waited_for() -> None:
+async def test_half_of_those_that_came_together_is_waited_for() -> None:
     rig = Rig(linger_ms=10_000)
-    await asyncio.gather(rig.append(records(0)), rig.append(records(1)))
-    third = asyncio.create_task(rig.append(records(2)))
+    await asyncio.gather(*(rig.append(records(sequence)) for sequence in range(4)))
+    fifth = asyncio.create_task(rig.append(records(4)))
     await asyncio.sleep(0.02)
     assert len(rig.store.puts) == 1
-    assert list(await asyncio.gather(third, rig.append(records(3)))) == [[2], [3]]
+    assert list(await asyncio.gather(fifth, rig.append(records(5)))) == [[4], [5]]
     assert len(rig.store.puts) == 2
     await rig.stop()
 
@@ -92,18 +92,27 @@ async def test_who_comes_alone_waits_no_longer_than_the_linger() -> None:
     await rig.stop()
 
 
-async def test_what_comes_while_one_is_under_way_lingers() -> None:
+async def test_half_is_put_while_the_other_is_under_way() -> None:
     rig = Rig(linger_ms=10_000)
     go = asyncio.Event()
     rig.store.put_faults.append(lambda _: go.wait())
-    first = asyncio.create_task(rig.append(records(0)))
+    first = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(4)]
     await until(lambda: len(rig.store.puts) == 1)
-    others = [asyncio.create_task(rig.append(records(sequence))) for sequence in (1, 2)]
+    others = [asyncio.create_task(rig.append(records(4)))]
     await asyncio.sleep(0.02)
     assert len(rig.store.puts) == 1
-    go.set()
-    assert await asyncio.gather(first, *others) == [[0], [1], [2]]
+    others.append(asyncio.create_task(rig.append(records(5))))
+    await until(lambda: len(rig.store.puts) == 2)
+    assert rig.numbers() == []
+    # There are six now.
+    others += [asyncio.create_task(rig.append(records(sequence))) for sequence in (6, 7)]
+    await asyncio.sleep(0.02)
     assert len(rig.store.puts) == 2
+    others.append(asyncio.create_task(rig.append(records(8))))
+    await until(lambda: len(rig.store.puts) == 3)
+    go.set()
+    assert await asyncio.gather(*first, *others) == [[offset] for offset in range(9)]
+    assert [len(one.batches) for one in rig.leader.asked("commit_object")] == [4, 2, 3]
     await rig.stop()
 
 
