@@ -160,12 +160,13 @@ class OsFiles:
     def _write_synced(self, handle: int, pieces: Sequence[bytes]) -> int:
         """Write as much as the kernel takes at once; how many bytes that were."""
         self.fdatasyncs += 1
+        flags = self._synced
         try:
-            return os.pwritev(handle, pieces, 0, self._synced)
+            return os.pwritev(handle, pieces, 0, flags)
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP or self._synced == os.RWF_DSYNC:
+            if error.errno != errno.EOPNOTSUPP or flags == os.RWF_DSYNC:
                 raise
-        # This kernel or file system keeps a copy of all that is written.
+        # This kernel or file system keeps a copy of all that is written. Another thread may have found that out too.
         self._synced = os.RWF_DSYNC
         return os.pwritev(handle, pieces, 0, self._synced)
 

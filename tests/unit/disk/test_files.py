@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 
 import pytest
 
 from pidkeeper.disk.files import Files, OsFiles, remove_temporary, sync_tree, write_durably
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(params=[OsFiles, MemoryFiles])
@@ -76,6 +79,26 @@ def test_pieces_are_written_where_the_kernel_cannot_forget_them(
         assert files.read_bytes(tmp_path / name) == b"hello world"
     assert len(flags) == 3
     assert all(flag & os.RWF_DSYNC for flag in flags)
+
+
+def test_several_threads_find_out_that_the_kernel_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, real, both = OsFiles(), os.pwritev, threading.Barrier(2)
+
+    def pwritev(file: int, pieces: Sequence[bytes], offset: int, flag: int) -> int:
+        if flag != os.RWF_DSYNC:
+            both.wait(PATIENCE_SECONDS)
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return real(file, pieces, offset, flag)
+
+    def write(name: str) -> None:
+        handle = files.open(tmp_path / name, create=True)
+        files.write_synced(handle, [b"hello"])
+        files.close(handle)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(write, "xy"))
+    assert [files.read_bytes(tmp_path / name) for name in "xy"] == [b"hello"] * 2
 
 
 def test_what_cannot_be_written_synced_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
