@@ -55,6 +55,15 @@ def synced(call, path):
     finally:
         os.close(handle)
 
+def written(path, *flags):
+    handle = os.open(path, os.O_RDWR)
+    try:
+        return os.pwritev(handle, [b"synced ", b"data"], 0, *flags)
+    except OSError as error:
+        return -error.errno
+    finally:
+        os.close(handle)
+
 def removed(path):
     try:
         os.unlink(path)
@@ -295,6 +304,20 @@ def test_one_call_fails_and_the_other_does_not(process: Process, shim: Shim) -> 
         assert process.ask("synced(os.fdatasync, sys.executable)") < 10
     finally:
         shim.control("one").fsync.heal()
+
+
+def test_a_write_that_is_synced_is_hit_and_another_one_is_not(process: Process, shim: Shim, tmp_path: Path) -> None:
+    path, fault = tmp_path / "file", shim.control("one").fdatasync
+    path.touch()
+    try:
+        calls = fault.calls
+        fault.set(Effect.FAILS, calls=1, error=errno.ENOSPC)
+        assert process.ask(f"written({str(path)!r})") == 11
+        assert process.ask(f"written({str(path)!r}, os.RWF_DSYNC)") == -errno.ENOSPC
+        assert process.ask(f"written({str(path)!r}, os.RWF_DSYNC)") == 11
+        assert (fault.calls - calls, path.read_bytes()) == (2, b"synced data")
+    finally:
+        fault.heal()
 
 
 def test_a_removal_stalls_or_fails_and_the_name_is_there_meanwhile(

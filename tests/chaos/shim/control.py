@@ -3,7 +3,7 @@
 | bytes | field | |
 | --- | --- | --- |
 | 0 | `magic` | u32, MAGIC; a file with another one, or of another size, has no effect |
-| 8 | `fdatasync` | a SyncFault, 48 bytes: what calls of it come to |
+| 8 | `fdatasync` | a SyncFault, 48 bytes: what calls of it come to, and writes with RWF_DSYNC |
 | 56 | `fsync` | likewise; directories are synced by it |
 | 104 | `unlink` | likewise, of every name that is removed |
 | 152 | `routes` | u16 by port: the port of 127.0.0.1 that a connect goes to instead; 0: none |

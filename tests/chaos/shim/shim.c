@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -57,6 +58,7 @@ static int (*next_connect)(int, const struct sockaddr *, socklen_t);
 static int (*next_fdatasync)(int);
 static int (*next_fsync)(int);
 static int (*next_unlink)(const char *);
+static ssize_t (*next_pwritev2)(int, const struct iovec *, int, off64_t, int);
 
 /* A pointer to data becomes one to a function this way alone, by the letter of the standard. */
 static void find(void *function, const char *name) {
@@ -69,6 +71,7 @@ static void find_all(void) {
     find(&next_fdatasync, "fdatasync");
     find(&next_fsync, "fsync");
     find(&next_unlink, "unlink");
+    find(&next_pwritev2, "pwritev64v2");
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -196,6 +199,17 @@ int fsync(int file) {
     if (next_fsync == NULL)
         find_all();
     return control == NULL ? next_fsync(file) : synced(&control->fsync, next_fsync, file);
+}
+
+/* A write that is synced along is hit by what hits fdatasync; nothing of it is written then. */
+ssize_t pwritev64v2(int file, const struct iovec *pieces, int count, off64_t offset, int flags) {
+    if (next_pwritev2 == NULL)
+        find_all();
+    int before = errno;
+    bool synced = control != NULL && (flags & RWF_DSYNC) != 0 && is_on_disk(file);
+    int error = synced ? suffer(&control->fdatasync) : 0;
+    errno = error != 0 ? error : before;
+    return error != 0 ? -1 : next_pwritev2(file, pieces, count, offset, flags);
 }
 
 int unlink(const char *path) {
