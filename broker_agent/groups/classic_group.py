@@ -470,11 +470,11 @@ class ClassicGroup:
             return refused
         if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        if self.state is State.PREPARING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        if any(one not in {None, own} for one, own in zip(told, (self.protocol_type, self.protocol), strict=True)):
+        # The protocol of a generation that another coordinator brought together is not known here.
+        own = (self.protocol_type, self.protocol or request.protocol_name)
+        if any(one not in {None, its} for one, its in zip(told, own, strict=True)):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return None
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else None
 
     def _share_out(self, now: int, request: SyncGroupRequest) -> None:
         """The leader has assigned: a member that it left out gets an empty assignment."""
