@@ -60,6 +60,10 @@ LOOK_SECONDS: Final = 1.0
 LOOKED_AT_ONCE: Final = 2000
 """Agents weighed between two turns of the event loop: two milliseconds."""
 
+STALL_SECONDS: Final = 1.0
+"""A timer that rings so late tells that this agent stood still. Signs of life wait in its sockets: for as long again
+nobody is given up on."""
+
 RETRY_BASE_SECONDS: Final = 0.05
 RETRY_MAX_SECONDS: Final = 1.0
 
@@ -344,11 +348,18 @@ class Coordinator:
             held.timer.cancel()
             held.timer = None
         if held.timer is None and deadline is not None:
-            held.due = due
-            held.timer = asyncio.get_running_loop().call_at(due, self._ring, held)
+            self._set_timer(held, due)
+
+    def _set_timer(self, held: _Held, due: float) -> None:
+        held.due = due
+        held.timer = asyncio.get_running_loop().call_at(due, self._ring, held)
 
     def _ring(self, held: _Held) -> None:
         held.timer = None
+        now = asyncio.get_running_loop().time()
+        if now - held.due >= STALL_SECONDS:
+            self._set_timer(held, now + STALL_SECONDS)
+            return
         held.group.tick(self._now())
         self._settle(held)
 

@@ -14,7 +14,13 @@ import pytest
 from pidkeeper.broker_agent.groups import coordinator as module
 from pidkeeper.broker_agent.groups.adopting import ADOPT_SECONDS, Adopter
 from pidkeeper.broker_agent.groups.classic_group import UNKNOWN_SESSION_MS, State
-from pidkeeper.broker_agent.groups.coordinator import COMMIT_SECONDS, IDLE_SECONDS, LOOK_SECONDS, Coordinator
+from pidkeeper.broker_agent.groups.coordinator import (
+    COMMIT_SECONDS,
+    IDLE_SECONDS,
+    LOOK_SECONDS,
+    STALL_SECONDS,
+    Coordinator,
+)
 from pidkeeper.broker_agent.groups.members import MEMBER_BYTES
 from pidkeeper.broker_agent.kafka.wire.groups.heartbeat import HeartbeatRequest
 from pidkeeper.broker_agent.kafka.wire.groups.join_group import JoinGroupResponse
@@ -24,6 +30,7 @@ from pidkeeper.controller.state.requests import CreateTopic
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.groups import NO_VERSION
 from pidkeeper.protocol.metadata_version import BASE
+from tests.simulation.world import MILLISECOND
 from tests.support.coordinator_rig import Agent, Consumer, CoordinatorRig, come_together, sync
 from tests.support.group_quorum import lagging, losing, raising, waiting
 from tests.support.group_rig import CLIENT, SESSION_MS, join_request
@@ -113,6 +120,20 @@ def test_members_without_signs_of_life_are_removed(rig: CoordinatorRig, coordina
         assert rig.now == pytest.approx(6 + SESSION_MS / 1000, abs=1.1)
         assert codes == {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS}
         assert await coordinator.heartbeat(beat(dead)) is UNKNOWN
+
+    rig.run(scenario())
+
+
+def test_whoever_could_not_be_heard_is_not_given_up_on(rig: CoordinatorRig, coordinator: Coordinator) -> None:
+    """This agent stands still for longer than a session: what members sent meanwhile is read after it."""
+    (member,) = rig.run(come_together(coordinator))
+    rig.loop.pause(2 * SESSION_MS * MILLISECOND)
+
+    async def scenario() -> None:
+        await asyncio.sleep(STALL_SECONDS / 2)
+        assert await coordinator.heartbeat(beat(member)) is ErrorCode.NONE
+        await asyncio.sleep(SESSION_MS / 1000 + 1)
+        assert coordinator.state("group") is State.EMPTY, "it was silent since"
 
     rig.run(scenario())
 
