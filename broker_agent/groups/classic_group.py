@@ -50,6 +50,10 @@ MAX_GROUP_BYTES: Final = 1024 * 1024
 """Of a group's members with their metadata and assignments, as `Member.held_bytes` counts them: Kafka keeps both in one
 record of at most `message.max.bytes`, 1 MiB by default. The leader's answer has all metadata of one protocol."""
 
+SUPERSEDED: Final = ErrorCode.NOT_COORDINATOR
+"""What a call is told in whose place the same member has another one: all clients come again after it, and most likely
+nobody hears it."""
+
 
 class Room(Protocol):
     """Bytes that all groups of an agent share. `ByteBudget` is one."""
@@ -343,7 +347,7 @@ class ClassicGroup:
             return None
         if (refused := self._grow(held_bytes(request.protocols, member.assignment) - member.held_bytes)) is not None:
             return refused
-        self._answer_joining(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._answer_joining(member, SUPERSEDED)
         self._has_come(now, call, request, member)
         self._rebalance(now)
         return None
@@ -454,7 +458,7 @@ class ClassicGroup:
             self._turns.answer(call, refused)
             return
         member = self.members[request.member_id]
-        self._answer_syncing(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._answer_syncing(member, SUPERSEDED)
         member.syncing, member.synced = call, True
         if self.state is State.STABLE:
             self._end_sync(now, member, self._synced(member))

@@ -19,6 +19,7 @@ VERDICT = re.compile(r"(same|different: |partly|does not apply: )")
 CLASSES = {
     "AllocateProducerIdsRequestTest",
     "ControllerApisTest",
+    "GroupMetadataManagerTest",
     "KRaftMigrationZkWriterTest",
     "KafkaApisTest",
     "ProducerIdControlManagerTest",
@@ -118,7 +119,7 @@ def test_each_of_kafkas_classes_is_there_and_no_test_twice() -> None:
     assert len(names) == len(rows()) > 120
 
 
-@pytest.mark.parametrize("module", ["test_transitions", "test_transaction_decisions"])
+@pytest.mark.parametrize("module", ["test_transitions", "test_transaction_decisions", "test_classic_group"])
 def test_kafkas_names_in_docstrings_are_on_the_page(module: str) -> None:
     (file,) = TESTS.rglob(f"{module}.py")
     text = file.read_text(encoding="utf-8")

@@ -105,7 +105,6 @@ def test_members_come_together(rig: CoordinatorRig, coordinator: Coordinator) ->
 def test_who_cannot_join(
     rig: CoordinatorRig, coordinator: Coordinator, changes: dict[str, Any], code: ErrorCode
 ) -> None:
-    """`testJoinGroupSessionTimeoutTooSmall`, `testJoinGroupSessionTimeoutTooLarge`, `testJoinGroupInvalidGroupId`."""
     assert rig.run(join_code(coordinator, **changes)) is code
     assert not rig.quorum.commits
 
