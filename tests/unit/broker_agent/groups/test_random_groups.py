@@ -118,6 +118,7 @@ class RandomGroup(GroupRig):
             self.commit_due = self.now + LAG_MS
 
     def decided(self) -> None:
+        self.check()
         commit = self.commits[-1]
         static = self.kept and commit.generation == self.kept[-1].generation
         if static:
@@ -129,6 +130,7 @@ class RandomGroup(GroupRig):
             self.leaders.pop(commit.generation, None)
         self.kinds.add("static" if static else "generation")
         self.commit()
+        self.check()
 
     def another_coordinator(self) -> None:
         """This one is told to give up, and another one goes on with what the quorum has."""
@@ -167,9 +169,7 @@ class RandomGroup(GroupRig):
 
     def check_joined(self, answer: JoinGroupResponse) -> None:
         record = self.kept[-1]
-        if answer.generation != record.generation:
-            # It was told before the last thing that happened in this step.
-            record = next(one for one in reversed(self.kept) if one.generation == answer.generation)
+        assert answer.generation == record.generation
         members = {one.member_id for one in record.members}
         assert answer.member_id in members
         assert self.leaders.setdefault(answer.generation, answer.leader) == answer.leader
