@@ -86,6 +86,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
     from tests.mutants.planted_data import DATA_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
+    from tests.mutants.planted_groups import GROUP_BUGS
     from tests.mutants.planted_histories import HISTORY_BUGS
     from tests.mutants.planted_listeners import LISTENER_BUGS
     from tests.mutants.planted_membership import MEMBERSHIP_BUGS
@@ -112,6 +113,7 @@ def catalogue() -> Sequence[Planted]:
         *processes,
         *SECURITY_BUGS,
         *DATA_BUGS,
+        *GROUP_BUGS,
         *HISTORY_BUGS,
         *QUOTA_BUGS,
     )
