@@ -22,6 +22,7 @@ CLASSES = {
     "GroupMetadataManagerTest",
     "KRaftMigrationZkWriterTest",
     "KafkaApisTest",
+    "OffsetMetadataManagerTest",
     "ProducerIdControlManagerTest",
     "ProducerIdExpirationTest",
     "ProducerIdManagerTest",

@@ -21,7 +21,7 @@ names the group and the topic with each of them."""
 
 MAX_PENDING: Final = 10_000
 """Offsets that one transaction holds: a group's in every partition there may be. Its end settles them all at once,
-some 20 ms. More of them are refused with INVALID_COMMIT_OFFSET_SIZE."""
+10 ms' work to decide and as much to replay. More of them are refused with INVALID_COMMIT_OFFSET_SIZE."""
 
 
 def text_bytes(text: str) -> int:

@@ -126,7 +126,7 @@ def test_at_a_bound_groups_that_are_there_go_on(machine: StateMachine, monkeypat
 
 
 def test_an_empty_group_is_deleted_with_its_offsets(machine: StateMachine) -> None:
-    """`testDeleteGroups` in Kafka's `GroupMetadataManagerTest`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+    """KIP-229: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
     first = taken(machine, gather("g", -1, 1, "a"))
     batch(machine, keep("g", ("t", 0, 1), ("t", 1, 1), who=(1, "a", None)))
     assert one(machine, delete("g")) is E.NON_EMPTY_GROUP

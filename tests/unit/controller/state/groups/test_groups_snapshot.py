@@ -45,7 +45,7 @@ def restored(image: StateImage) -> StateMachine:
     return machine
 
 
-def test_all_of_the_groups_comes_back(machine: StateMachine) -> None:
+def test_all_groups_come_back(machine: StateMachine) -> None:
     again = restored(machine.image(1, 1))
     assert again.image(1, 1) == machine.image(1, 1)
     one, other = machine.groups, again.groups
@@ -76,7 +76,7 @@ def test_rows_are_in_one_order_whatever_came_first(machine: StateMachine) -> Non
     ]
 
 
-def test_a_group_and_its_copy_go_on_alike(machine: StateMachine) -> None:
+def test_groups_that_were_restored_go_on_alike(machine: StateMachine) -> None:
     again = restored(machine.image(1, 1))
     for one in (machine, again):
         batch(one, keep("g", ("t", 0, 20), who=(4, "a", None)))

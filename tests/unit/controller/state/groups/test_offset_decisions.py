@@ -223,7 +223,7 @@ ENDS: list[requests.Request] = [
 
 @pytest.mark.parametrize("ending", ENDS)
 def test_whatever_aborts_the_transaction_drops_what_it_held(machine: StateMachine, ending: requests.Request) -> None:
-    """`testReplayTransactionEndMarkerWithAbort`."""
+    """`testReplayTransactionEndMarkerWithCommit`, its second half."""
     under_way(machine)
     batch(machine, keep("g", ("t", 2, 7), who=(5, "a", None), transaction=IN_TX))
     batch(machine, ending)
@@ -365,7 +365,7 @@ def test_one_batch_may_begin_with_groups_and_delete_their_topic() -> None:
 
 
 def test_offsets_are_deleted_where_they_are_committed(machine: StateMachine) -> None:
-    """`testGenericGroupOffsetDelete`, `…WithPendingTransactionalOffsets`; GROUP_ID_NOT_FOUND for an unknown group."""
+    """`testGenericGroupOffsetDelete`; but what a transaction holds stays, where Kafka drops it too."""
     under_way(machine)
     assert one(machine, delete_offsets("nobody", ("t", 0))) is E.GROUP_ID_NOT_FOUND
     assert one(machine, delete_offsets("h", ("t", 0), ("t", 0), ("t", 1), ("u", 0))) == DeleteOffsetsResponse(1)
@@ -406,7 +406,7 @@ def seen(machine: StateMachine, group_id: str, names: list[str]) -> list[tuple[s
 
 
 def test_old_offsets_are_forgotten_and_with_the_last_of_them_the_group(machine: StateMachine) -> None:
-    """`testCleanupExpiredOffsets`."""
+    """KIP-211, with a group that has no coordinator."""
     batch(machine, keep("h", ("t", 0, 1)))
     batch(machine, keep("h", ("t", 1, 1)))
     ((_, at),) = seen(machine, "h", ["t"])
@@ -419,7 +419,7 @@ def test_old_offsets_are_forgotten_and_with_the_last_of_them_the_group(machine: 
 
 @pytest.mark.parametrize("change", ["recommitted", "joined", "another version", "pending"])
 def test_what_changed_since_it_was_seen_to_be_old_is_kept(machine: StateMachine, change: str) -> None:
-    """`testCleanupExpiredOffsetsGroupDoesNotExist`, `…WithPendingTransactionalOffsets`."""
+    """`testCleanupExpiredOffsetsWithPendingTransactionalOffsets`, and what else may come between look and decision."""
     batch(machine, gather("i", -1, 0))
     batch(machine, keep("i", ("t", 0, 1)), add_group("tx", TX, "i"))
     ((_, at),) = seen(machine, "i", ["t"])
