@@ -161,7 +161,8 @@ class GroupsState:
         for one in record.topics:
             rows = self._change(group, one.topic)
             for partition in one.partitions:
-                assert rows.forget(partition), f"G6: offset {offset} has {record}, without {one.topic}-{partition}"
+                known = rows.forget(partition)
+                assert known, f"G6: offset {offset} has {record}, and {one.topic}-{partition} is not committed"
             self._changed(group, one.topic, rows)
         self._let_go(group)
 
