@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from pidkeeper.protocol.errors import ErrorCode
 from tests.support.data_agent import DataAgent, data_agent
 from tests.support.log_leader import LogLeader
 from tests.support.stub_controller import StubQuorum
+
+with warnings.catch_warnings():
+    # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
 
 SECONDS = 30
 
@@ -111,6 +117,46 @@ async def test_aiokafka_administers_groups(agent: DataAgent) -> None:
         assert {one.partition: each.offset for one, each in offsets.items()} == {0: 10, 1: 10}
     finally:
         await asyncio.gather(consumer.stop(), admin.close())
+
+
+async def test_aiokafka_commits_offsets_within_a_transaction(agent: DataAgent) -> None:
+    """In version 0 of TxnOffsetCommit, which names no member."""
+    partition = TopicPartition("t", 0)
+    consumer = consumer_of(agent)
+    producer = AIOKafkaProducer(bootstrap_servers=agent.address, transactional_id="x")
+    await asyncio.gather(consumer.start(), producer.start())
+    try:
+        for offset, committed in ((3, False), (5, True)):
+            agent.groups.refusals.append(ErrorCode.NOT_CONTROLLER)
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"x", partition=0)
+            await producer.send_offsets_to_transaction({partition: OffsetAndMetadata(offset, "")}, "g")
+            await (producer.commit_transaction() if committed else producer.abort_transaction())
+            assert await consumer.committed(partition) == (5 if committed else None)
+    finally:
+        await asyncio.gather(consumer.stop(), producer.stop())
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+async def test_kafka_python_goes_on_where_it_was(agent: DataAgent) -> None:
+    def work(count: int) -> tuple[set[bytes], set[int]]:
+        consumer = kafka.KafkaConsumer(
+            "t", bootstrap_servers=agent.address, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        found: set[bytes] = set()
+        until = time.monotonic() + SECONDS
+        while not consumer.assignment() or len(found) < count:
+            assert time.monotonic() < until, f"{len(found)} of {count} records came"
+            found |= {one.value for rows in consumer.poll(200).values() for one in rows}
+        agent.groups.refusals.append(ErrorCode.NOT_CONTROLLER)
+        consumer.commit()
+        agent.groups.refusals.append(ErrorCode.NOT_CONTROLLER)
+        told = {consumer.committed(partition) for partition in consumer.assignment()}
+        consumer.close()
+        return found, told
+
+    assert await in_thread(lambda: work(20)) == ({b"%d" % number for number in range(20)}, {10})
+    assert await in_thread(lambda: work(0)) == (set(), {10})
 
 
 def of_librdkafka(agent: DataAgent, **options: Any) -> confluent_kafka.Consumer:
