@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.broker_agent.ids.prefetch import (
     MAX_BURST,
     MAX_RESERVE_BLOCKS,
@@ -49,7 +50,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     which transactional id (`broker_agent.security.acls`); without it, everybody any. `quotas_file`: how much each may
     ask at the Kafka listener (`broker_agent.security.quota_list`); without it, as much as it can. `tracing`: whether
     spans are exported, as OpenTelemetry's own variables say. `data`: where the records of partitions are kept; without
-    it, none are, and the agent serves IDs alone.
+    it, none are, and the agent serves IDs alone. `groups`: of the consumer groups that are served with them.
     """
 
     broker_id: BrokerId
@@ -79,6 +80,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     log_format: LogFormat = "text"
     tracing: Tracing = "off"
     data: DataSettings | None = None
+    groups: GroupSettings = GroupSettings()
 
     def __post_init__(self) -> None:
         if not self.controllers:

@@ -25,7 +25,6 @@ from pidkeeper.broker_agent.data.seeking import StoreSeeker
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.groups.answering import asking_groups
 from pidkeeper.broker_agent.groups.room import GroupRoom
-from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Ask
 from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
@@ -139,7 +138,7 @@ async def _running(
                 room = DataRoom(config.data, store.store, client, agent.session, agent.directory, rng)
                 rooms.push_async_callback(room.stop)
                 room.start()
-                groups = GroupRoom(GroupSettings(), client, agent.session, agent.directory, agent.late_requests, rng)
+                groups = GroupRoom(config.groups, client, agent.session, agent.directory, agent.late_requests, rng)
                 rooms.push_async_callback(groups.stop)
                 groups.start(ending.fail)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)

@@ -74,8 +74,7 @@ class OffsetCommitter:
         group_id, member_id, instance_id = request.group_id, request.member_id, request.instance_id
         generation = max(NO_GENERATION, request.generation)
         code = no_group(group_id, GROUP_READ, caller) or no_member(member_id, instance_id)
-        if not code and (generation != NO_GENERATION or member_id or instance_id is not None):
-            code = self._coordination.before_commit(group_id, member_id, generation, instance_id).kafka_code
+        code = code or self._coordination.before_commit(group_id, member_id, generation, instance_id).kafka_code
         if code:
             return _told(request.topics, _alike(request.topics, code))
 

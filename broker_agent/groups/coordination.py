@@ -32,7 +32,8 @@ class Coordination(Protocol):
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse: ...
 
     def before_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
-        """Whether the quorum may be asked to commit offsets of a member; it judges the rest."""
+        """Whether the quorum may be asked to commit offsets of a member; it judges the rest. Those of nobody (-1, ""
+        and None) concern no member."""
         ...
 
     async def describe_group(self, group_id: str) -> DescribedGroup:

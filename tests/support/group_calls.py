@@ -147,6 +147,8 @@ class ToldCoordination:
         return LeaveGroupResponse(0, members)
 
     def before_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:
+        if (generation, member_id, instance_id) == (-1, "", None):
+            return ErrorCode.NONE
         self.asked.append((group_id, member_id, generation, instance_id))
         return self.code
 

@@ -77,6 +77,8 @@ def test_settings() -> None:
     assert load_config(environment=CONTROLLERS).data is None
     data = load_config(environment=CONTROLLERS | {"PIDKEEPER_AGENT__DATA__STORE": "s3://b/p"}).data
     assert data == DataSettings(store="s3://b/p")
+    groups = load_config(environment=CONTROLLERS | {"PIDKEEPER_AGENT__GROUPS__MAX_SIZE": "5"}).groups
+    assert (groups.max_size, groups.initial_rebalance_delay_ms) == (5, 3000)
     for key, value, message in (
         ("MAX_MESSAGE_BYTES", str(5 << 20), "does not fit into an object"),
         ("FETCHING_BYTES", "100", "must hold one answer"),
