@@ -49,13 +49,16 @@ OFFSETS_PARTITIONS: Final = 50
 """Kafka's default of `offsets.topic.num.partitions`. There is no such topic here: a transaction that is to settle the
 offsets of a group has the group's partition of it among its own (AddOffsetsToTxn)."""
 
+DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000
+"""Java's default of `session.timeout.ms`."""
+
 NO_VERSION: Final = -1
 """Of a group that is not known: the first record replaces nothing."""
 
 NO_GENERATION: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
-MEMBER_BYTES: Final = 16
+MEMBER_BYTES: Final = 21
 GROUP_BYTES: Final = 96
 TOPIC_OFFSETS_BYTES: Final = 8
 OFFSET_BYTES: Final = 28
@@ -69,6 +72,7 @@ GroupId = Annotated[str, msgspec.Meta(max_length=MAX_GROUP_ID_LENGTH)]
 
 MemberId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MEMBER_ID_LENGTH)]
 InstanceId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_INSTANCE_ID_LENGTH)]
+SessionTimeoutMs = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Client = Annotated[str, msgspec.Meta(max_length=MAX_CLIENT_LENGTH)]
 ProtocolType = Annotated[str, msgspec.Meta(max_length=MAX_PROTOCOL_TYPE_LENGTH)]
 Generation = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -78,12 +82,16 @@ Metadata = Annotated[str, msgspec.Meta(max_length=MAX_OFFSET_METADATA_BYTES)]
 
 
 class GroupMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One member of a generation. `instance_id`: of a static one (KIP-345). `client_id`, `host`: for people."""
+    """One member of a generation. `instance_id`: of a static one (KIP-345). `client_id`, `host`: for people.
+
+    `session_timeout_ms`: for how long a next coordinator waits for a sign of its life.
+    """
 
     member_id: MemberId
     instance_id: InstanceId | None
     client_id: Client
     host: Client
+    session_timeout_ms: SessionTimeoutMs = DEFAULT_SESSION_TIMEOUT_MS
 
     @property
     def encoded_bytes(self) -> int:

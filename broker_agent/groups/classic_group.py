@@ -36,9 +36,6 @@ NEW_MEMBER_MS: Final = 5 * 60_000
 """How long a new member waits for its first answer: it has no id to show signs of life with, and may have gone
 (`classicGroupNewMemberJoinTimeoutMs`)."""
 
-UNKNOWN_SESSION_MS: Final = 45_000
-"""The session of a member that the quorum alone knows: Java's default of `session.timeout.ms`."""
-
 UNKNOWN_REBALANCE_MS: Final = 5 * 60_000
 """How long such members are waited for while they show signs of life, and none has joined that says how long it wants
 to be waited for: Java's default of `max.poll.interval.ms`."""
@@ -114,7 +111,7 @@ class ClassicGroup:
         self.protocol_type = known.protocol_type
         for one in known.members:
             member = Member(one.member_id, one.instance_id, Client(one.client_id, one.host))
-            member.session_ms = UNKNOWN_SESSION_MS
+            member.session_ms = one.session_timeout_ms
             self._refresh(now, member)
             self.members.add(member)
         if len(self.members):

@@ -86,7 +86,7 @@ class Member:
     @property
     def described(self) -> GroupMember:
         """As the quorum keeps it."""
-        return GroupMember(self.member_id, self.instance_id, *self.client)
+        return GroupMember(self.member_id, self.instance_id, *self.client, self.session_ms)
 
     @property
     def held_bytes(self) -> int:

@@ -309,11 +309,9 @@ class StateMachine:
             evidence=self.foundings.evidence,
             succession=self.foundings.succeeded,
         )
-
-        def made() -> StateImage:
-            return image(transactions=transactions(), logs=logs(), groups=groups())
-
-        return CapturedState(index, term, self.next_offset, made)
+        return CapturedState(
+            index, term, self.next_offset, lambda: image(transactions=transactions(), logs=logs(), groups=groups())
+        )
 
     def restore(self, image: StateImage) -> None:
         """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process.

@@ -103,6 +103,7 @@ def test_groups_are_listed_by_id(served: ServedMember, monkeypatch: pytest.Monke
         "instance_id": "static",
         "client_id": "app",
         "host": "/10.0.0.1",
+        "session_timeout_ms": 45_000,
     }
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.groups import classic_group, turns
 from pidkeeper.broker_agent.groups.classic_group import (
     NEW_MEMBER_MS,
     UNKNOWN_REBALANCE_MS,
-    UNKNOWN_SESSION_MS,
     ClassicGroup,
     State,
 )
 from pidkeeper.broker_agent.groups.settings import GroupSettings
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.group_messages import GroupDescription
-from pidkeeper.protocol.groups import GroupMember
+from pidkeeper.protocol.groups import DEFAULT_SESSION_TIMEOUT_MS, GroupMember
 from tests.support.group_rig import DEFAULTS, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, GroupRig
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
@@ -741,19 +741,34 @@ def test_members_of_another_coordinator_come_again() -> None:
 
 def test_members_of_another_coordinator_that_are_gone() -> None:
     rig = loaded("a", "b")
-    rig.wait(UNKNOWN_SESSION_MS - 1)
+    rig.wait(DEFAULT_SESSION_TIMEOUT_MS - 1)
     call = rig.join("a", session_timeout_ms=10 * SESSION_MS)
     rig.wait(1)
     assert [one.member_id for one in rig.joined(call).members] == ["a"]
     rig = loaded("a", "b")
-    rig.wait(UNKNOWN_SESSION_MS)
+    rig.wait(DEFAULT_SESSION_TIMEOUT_MS)
     assert (rig.is_in(State.EMPTY), rig.group.generation) == (True, 8), "nobody came"
+
+
+def test_members_of_another_coordinator_are_waited_for_as_long_as_their_sessions_were() -> None:
+    """Whose session ended while nobody coordinated comes under another id, and is not to wait for what it was."""
+    before = GroupRig(agrees=False)
+    before.join()
+    before.wait(INITIAL_DELAY_MS)
+    (commit,) = before.commits
+    rig = GroupRig()
+    assert rig.group.load(0, known(*(replace(one, member_id="gone") for one in commit.members)))
+    call = rig.join()
+    rig.wait(SESSION_MS - 1)
+    assert call not in rig.answers
+    rig.wait(1)
+    assert len(rig.joined(call).members) == 1
 
 
 def test_members_of_another_coordinator_that_are_busy() -> None:
     """They show signs of life, and are waited for as long as those who come want to wait."""
     rig = loaded("a", "b")
-    rig.wait(UNKNOWN_SESSION_MS - 1)
+    rig.wait(DEFAULT_SESSION_TIMEOUT_MS - 1)
     assert rig.heartbeat("b", 7) is REBALANCING
     call = rig.join("a", session_timeout_ms=10 * SESSION_MS)
     rig.wait(REBALANCE_MS - 1)

@@ -13,7 +13,7 @@ import pytest
 
 from pidkeeper.broker_agent.groups import coordinator as module
 from pidkeeper.broker_agent.groups.adopting import ADOPT_SECONDS, Adopter
-from pidkeeper.broker_agent.groups.classic_group import UNKNOWN_SESSION_MS, State
+from pidkeeper.broker_agent.groups.classic_group import State
 from pidkeeper.broker_agent.groups.coordinator import (
     COMMIT_SECONDS,
     IDLE_SECONDS,
@@ -28,7 +28,7 @@ from pidkeeper.broker_agent.kafka.wire.groups.leave_group import LeaveGroupReque
 from pidkeeper.broker_agent.kafka.wire.groups.sync_group import SyncGroupRequest
 from pidkeeper.controller.state.requests import CreateTopic
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.groups import NO_VERSION
+from pidkeeper.protocol.groups import DEFAULT_SESSION_TIMEOUT_MS, NO_VERSION
 from pidkeeper.protocol.metadata_version import BASE
 from tests.simulation.world import MILLISECOND
 from tests.support.coordinator_rig import Agent, Consumer, CoordinatorRig, come_together, sync
@@ -456,7 +456,7 @@ def test_groups_whose_members_are_gone_become_empty(rig: CoordinatorRig, agent: 
         rig.quorum.keep(name, *(["a"] if name != "empty" else []))
     rig.quorum.faults.append(raising(ErrorCode.REQUEST_TIMED_OUT))
     adopter = rig.loop.create_task(Adopter(agent.coordinator, rig.quorum).run())
-    rig.run(asyncio.sleep(2 * ADOPT_SECONDS + UNKNOWN_SESSION_MS / 1000 + 1))
+    rig.run(asyncio.sleep(2 * ADOPT_SECONDS + DEFAULT_SESSION_TIMEOUT_MS / 1000 + 1))
     assert [rig.quorum.known(one).generation for one in names] == [8, 8, 7]
     assert not any(rig.quorum.known(one).members for one in names)
     assert [one.group_id for one in rig.quorum.asked("find_group")] == ["dead-1", "dead-2"]

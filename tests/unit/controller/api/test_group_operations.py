@@ -26,7 +26,7 @@ from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Clock, Serve
 
 BROKER = {"broker_id": 5, "broker_epoch": 1}
-MEMBER = ["m", "static", "client", "host"]
+MEMBER = ("m", "static", "client", "host", 45_000)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_group_is_found_as_it_was_committed(api: Api, member: MemoryMemb
         "version": member.log_machine.next_offset - 1,
         "generation": 3,
         "protocol_type": "consumer",
-        "members": [MEMBER],
+        "members": [list(MEMBER)],
         "broker_id": 5,
         "broker_epoch": 1,
         "offsets": 0,

