@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from tests.histories.administrator import Administrator
+from tests.histories.grouping import Grouping, draw_groups
 from tests.histories.hurry import in_a_hurry
 from tests.histories.plan import Plan, draw, draw_plan
 from tests.histories.points import BACK, Points
@@ -78,9 +79,21 @@ class Outcome(msgspec.Struct):
 
 
 class HistoryPlane(DataPlane):
-    """Topics come from an administrator."""
+    """Topics come from an administrator. `more`: places beyond those that are written and read without a group."""
 
     soon = SECOND
+
+    def __init__(self, cluster: Cluster, load: DataLoad) -> None:
+        super().__init__(cluster, load)
+        self.more: list[tuple[str, int]] = []
+
+    def place(self, number: int) -> tuple[str, int]:
+        return super().place(number) if number < self.places else self.more[number - self.places]
+
+    def read_again(self) -> None:
+        """And so is what groups read and write."""
+        self.consumed = self.places + len(self.more)
+        super().read_again()
 
     def start(self) -> None:
         self.store.start()
@@ -99,6 +112,8 @@ class LogHistory(Cluster):
         self.points = Points(self)
         self.administrator = Administrator(self)
         self.restoring = Restoring(self)
+        groups = draw_groups(self.world.stream("groups"))
+        self.grouping = Grouping(self, groups) if groups.transformers else None
         self._before: Counter[str] = Counter()
         self._ahead = 1
         for agent in self.agents:
@@ -115,6 +130,8 @@ class LogHistory(Cluster):
         assert agent.data is not None, "every agent of a history has data"
         # A commit whose answer does not come is asked for again before its producer gives up.
         agent._agent.client._call_seconds = CALL_SECONDS
+        if self.grouping is not None:
+            self.grouping.equip(agent)
         if self.plan.collects_eagerly:
             session = agent._agent.session
             agent.data.room.collector.is_chosen = lambda: session.store_known  # type: ignore[method-assign]
@@ -181,6 +198,8 @@ class LogHistory(Cluster):
         """After a restore: agents start again, and so do faults."""
         for agent in list(self.agents):
             self.world.at(self._faults.randrange(GONE_ON), self._start_again, agent)
+        if self.grouping is not None:
+            self.grouping.start_members()
         if any(self.swarm.weights.values()):
             self.nemesis.active = True
             self.world.at(SECOND, self.nemesis._next)
@@ -199,6 +218,8 @@ class LogHistory(Cluster):
         self.plane.start()
         self.administrator.start()
         self.restoring.start()
+        if self.grouping is not None:
+            self.grouping.start()
         if any(self.swarm.weights.values()):
             self.nemesis.start()
         if self.plan.agents:
@@ -223,6 +244,8 @@ class LogHistory(Cluster):
     def _come_right(self) -> None:
         plane = self.plane
         plane.append_again()
+        if self.grouping is not None:
+            self.grouping.settle()
         plane.settle()
         if self.restoring.done and not self.restoring.released:
             self.restoring.release()
@@ -230,6 +253,8 @@ class LogHistory(Cluster):
         plane.read_again()
         Seeker(self).seek()
         plane.check()
+        if self.grouping is not None:
+            self.grouping.check()
         self._run_until(self._alike, SOUND, "all members are alike")
 
     def _left(self) -> str:
@@ -305,6 +330,8 @@ class LogHistory(Cluster):
             found["reads from tails"] += counters.store_reads + counters.recent_reads
         found["topics created"] = self.administrator.created
         found["restores"] = int(self.restoring.done)
+        if self.grouping is not None:
+            found += self.grouping.mechanisms()
         return found
 
 
@@ -345,6 +372,8 @@ def _run(seed: int, trace: Callable[[str], object] | None) -> Outcome:
             return history.outcome(str(violation))
         finally:
             history.stop_agents()
+            if history.grouping is not None:
+                history.grouping.stop()
             for member in history.members.values():
                 if member.process is not None:
                     member.process.end()

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from pidkeeper.broker_agent.data import collecting, rolling
+from pidkeeper.broker_agent.groups import adopting, classic_group, coordinator
 from pidkeeper.controller.node import log_duties, storage_worker
 from tests.histories.plan import Plan
 from tests.simulation import agent as simulated_agent
@@ -29,6 +30,13 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (rolling, "REFUSED_SECONDS", 0.5),
             (rolling, "AWAY_SECONDS", 0.5),
             (log_duties, "FORGET_MS", 200),
+            (adopting, "ADOPT_SECONDS", 1.0),
+            (classic_group, "NEW_MEMBER_MS", 2_500),
+            (classic_group, "UNKNOWN_REBALANCE_MS", 2_000),
+            (classic_group, "UNKNOWN_SESSION_MS", 1_500),
+            (coordinator, "COMMIT_SECONDS", 2.0),
+            (coordinator, "IDLE_SECONDS", 1.0),
+            (coordinator, "LOOK_SECONDS", 0.2),
             (data_agent, "SWEEP_SECONDS", 0.7),
             (data_agent, "SWEEP_INTERVAL_MS", 1_000),
             (simulated_agent, "HEARTBEAT_SECONDS", 0.4),

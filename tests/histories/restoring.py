@@ -89,6 +89,8 @@ class Restoring:
             member.crash(power=True, restart_after=None)
             member.deployed = False
         history.stop_agents()
+        if history.grouping is not None:
+            history.grouping.stop()
         self._world.at(QUIET, self._restore, *self._copy)
 
     def _restore(self, restored: Member, copy: DiskCopy) -> None:

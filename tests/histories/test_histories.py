@@ -14,7 +14,7 @@ from tests.histories.history import Outcome, run_history
 from tests.histories.plan import LINK_FAULTS, MEMBER_FAULTS, POINTS
 from tests.histories.run import Totals
 
-KNOWN = range(1, 17)
+KNOWN = range(1, 27)
 FRESH = 4
 MECHANISMS = {
     "objects collected",
@@ -31,6 +31,26 @@ MECHANISMS = {
     "topics deleted",
     "transactions ended",
 }
+OF_GROUPS = {
+    "generations",
+    "generations lost to another",
+    "inputs done once",
+    "members fenced",
+    "offsets aborted",
+    "offsets overtaken",
+    "offsets settled",
+    "stale offsets refused",
+}
+MEMBERS_FAULTS = {
+    "agent_hears_of_itself_alone",
+    "group_answer_lost",
+    "member_killed",
+    "member_left",
+    "member_paused",
+    "member_replaced_while_paused",
+}
+WITH_GROUPS = 5
+WITHOUT_GROUPS = 3
 
 
 def run_good(seeds: range) -> list[Outcome]:
@@ -51,11 +71,12 @@ def test_no_promise_is_broken_in_known_histories_and_all_that_may_happen_does() 
     shown: Counter[str] = Counter()
     for one in outcomes:
         shown.update(one.mechanisms.keys())
-    assert shown.keys() == MECHANISMS
+    assert shown.keys() == MECHANISMS | OF_GROUPS
     assert min(shown[name] for name in MECHANISMS - {"restores"}) >= len(KNOWN) / 5, shown
     faults = {kind for one in outcomes for kind in one.faults}
     wanted = {f"agent_died_at_{point}" for point in POINTS} | MEMBER_FAULTS.keys() | LINK_FAULTS.keys()
     assert len(wanted & faults) > 0.7 * len(wanted), wanted - faults
+    assert faults >= MEMBERS_FAULTS
 
 
 def test_no_promise_is_broken_in_fresh_histories() -> None:
@@ -63,16 +84,19 @@ def test_no_promise_is_broken_in_fresh_histories() -> None:
     run_good(range(first, first + FRESH))
 
 
-def test_a_history_takes_the_same_course_again() -> None:
+@pytest.mark.parametrize("seed", [WITHOUT_GROUPS, WITH_GROUPS])
+def test_a_history_takes_the_same_course_again(seed: int) -> None:
     lines: list[str] = []
     again: list[str] = []
-    first = run_history(3, trace=lines.append)
-    assert run_history(3, trace=again.append) == first
+    first = run_history(seed, trace=lines.append)
+    assert run_history(seed, trace=again.append) == first
     assert again == lines
+    assert ("generations" in first.mechanisms) is (seed == WITH_GROUPS)
 
 
-def test_a_history_leaves_nothing_behind() -> None:
-    run_history(2)
+@pytest.mark.parametrize("seed", [WITHOUT_GROUPS, WITH_GROUPS])
+def test_a_history_leaves_nothing_behind(seed: int) -> None:
+    run_history(seed)
     gc.collect()
     assert not [one for one in gc.get_objects() if type(one).__name__ == "LogHistory"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
 from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
-from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
@@ -37,7 +37,7 @@ HEARTBEAT_SECONDS: Final = 1.0
 STEP_SECONDS: Final = 1.0
 """How often somebody claims IDs, many at a time."""
 
-TransactionalRequest = InitProducerIdRequest | AddPartitionsToTxn | EndTxn
+TransactionalRequest = InitProducerIdRequest | AddOffsetsToTxn | AddPartitionsToTxn | EndTxn
 Done = Callable[[Any, RequestError | None], None]
 
 

@@ -108,7 +108,7 @@ class DataPlane:
 
     `draining`: nothing new is begun. `closed`: all is read and checked, and whatever comes then is of no concern.
     `generation`: how often a copy of the quorum took its place.
-    A place is a partition of one of the topics, by its number among all `places`.
+    A place is a partition of one of the topics, by its number among all `places`; those below `consumed` are read.
     """
 
     soon = 3 * SECOND
@@ -127,7 +127,7 @@ class DataPlane:
         slowest = min(cluster.swarm.clock_rates)
         garbage = int(load.garbage_ms * MILLISECOND * slowest)
         self.monitor = LogMonitor(self.store, self.batches, garbage=garbage, expiration_ms=load.expiration_ms)
-        self.places = load.partitions * load.topics
+        self.places = self.consumed = load.partitions * load.topics
         self.checked = 0
         self._acknowledged = 0
         self._appenders: list[Appender | TransactionalAppender] = []
@@ -307,7 +307,7 @@ class DataPlane:
 
     def _consume(self) -> None:
         self._consumers = [
-            Consumer(self, place, isolation) for place in range(self.places) for isolation in IsolationLevel
+            Consumer(self, place, isolation) for place in range(self.consumed) for isolation in IsolationLevel
         ]
         for consumer in self._consumers:
             self.world.at(self.rng.randrange(100 * MILLISECOND), consumer.act)

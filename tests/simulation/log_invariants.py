@@ -9,7 +9,9 @@
 - a batch was sent by somebody for this very log, once for each time that it is there, and once at all if its producer
   is idempotent, and the log has not forgotten it since; its producer id had been given to somebody;
 - no producer is forgotten that has a transaction open, nor before its time;
-- nothing of a producer joins behind its fence, nor outside of its transaction.
+- nothing of a producer joins behind its fence, nor outside of its transaction;
+- every member has each group's newest record, its offsets and what transactions hold just as the records have them, and
+  each record of a group follows the one before (`group_model.py`).
 
 And whenever somebody is told that a batch is there, it is.
 """
@@ -32,6 +34,7 @@ from pidkeeper.protocol.logs import (
 )
 from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.protocol.segments import CollectionReleasedRecord, LogStartsRecord, SegmentRecord, index_path
+from tests.simulation.group_model import GroupsImage, image_of
 from tests.simulation.log_model import LogEnds, LogModel, Row
 from tests.simulation.log_references import References
 from tests.simulation.log_starts import LogStarts
@@ -57,7 +60,7 @@ class LogMonitor:
     def __init__(
         self, store: SimStore, batches: Batches, *, garbage: int = 0, expiration_ms: int = NEVER_MS, copied: int = 0
     ) -> None:
-        self.model = LogModel()
+        self.model = LogModel(lambda: store.world.now)
         self.references = References(store, garbage)
         self.starts = LogStarts()
         self.segments = self.removed = self.expired = 0
@@ -68,7 +71,8 @@ class LogMonitor:
         self._expiration_ms = expiration_ms
         self._entries: list[bytes] = []
         self._ends: list[dict[int, LogEnds]] = []
-        """By the index of the entry, less one, and so are the entries."""
+        """By the index of the entry, less one, and so are the entries and the groups."""
+        self._groups: list[GroupsImage] = []
         self._seen: dict[Process, dict[int, LogEnds]] = {}
         store.on_delete = self.references.deleting
 
@@ -115,6 +119,9 @@ class LogMonitor:
             if fell or not ends.start <= ends.last_stable <= ends.end:
                 raise Violation("log-fell", f"member {process.node_id} had log {number} at {known}, then at {ends}")
         self._seen[process] = wanted
+        if (groups := image_of(process.machine.groups)) != self._groups[entry.index - 1]:
+            facts = f"member {process.node_id} has {groups}, not {self._groups[entry.index - 1]}"
+            raise Violation("groups", facts)
 
     def acknowledged(self, sent: Sent, offset: int, asked: int) -> None:
         """Somebody who asked at the moment `asked` was told that a batch is at `offset`."""
@@ -136,7 +143,9 @@ class LogMonitor:
         trusted = process is None or len(self._ends) < self.copied
         for record in decode_batch(data):
             self._take(process, record, trusted=trusted)
+            self.model.groups.at += 1
         self._ends.append(self.model.ends())
+        self._groups.append(self.model.groups.image())
         self._entries.append(data)
 
     def _take(self, process: Process | None, record: Record, *, trusted: bool) -> None:

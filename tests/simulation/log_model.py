@@ -8,13 +8,15 @@ rows here: what consumers read a moment ago is judged by them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from pidkeeper.protocol.groups import GroupsRecord
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord, TopicRecord
 from pidkeeper.protocol.records import Record
 from pidkeeper.protocol.segments import SegmentRecord
 from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from tests.simulation.group_model import GroupModel
 from tests.simulation.transaction_model import COMPLETE_COMMIT, ONGOING, Pair, State, joined, state_of
 from tests.simulation.world import Violation
 
@@ -147,9 +149,11 @@ class ModelLog:
 
 
 class LogModel:
-    """All logs by their numbers, and the transactions as the records tell of them. `ended`: how many did."""
+    """All logs by their numbers, the transactions as the records tell of them, and the groups. `ended`: how many
+    transactions did. `now()`: the world's time, for groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int] = lambda: 0) -> None:
+        self.groups = GroupModel(now)
         self.logs: dict[int, ModelLog] = {}
         self._places: dict[tuple[str, int], list[ModelLog]] = {}
         self._topics: dict[uuid.UUID, TopicRecord] = {}
@@ -187,12 +191,15 @@ class LogModel:
                 self._transact(record)
             elif isinstance(record, ForgetTransactionRecord):
                 del self._states[record.transactional_id]
+            elif isinstance(record, GroupsRecord):
+                self.groups.take(record)
 
     def remove(self, topic_id: uuid.UUID, now: int) -> list[Row]:
         """A topic was deleted; the rows that its logs let go of. Raises Violation if there was none."""
         record = self._topics.pop(topic_id, None)
         if record is None:
             raise Violation("topic-unknown", f"{topic_id} is deleted, and is of no topic")
+        self.groups.drop_topic(record.name)
         return [row for number in record.logs for row in self.logs[number].remove(now)]
 
     def append(self, record: ObjectRecord, batch: BatchCoordinates, covered: bytes) -> Row:
@@ -239,6 +246,7 @@ class LogModel:
         self._users[after.pair[0]] = record.transactional_id
         if before is not None and before.status == ONGOING and after.status != ONGOING:
             self.ended += 1
+            self.groups.settle(before.pair[0], committed=after.status == COMPLETE_COMMIT)
             for log in self.present():
                 if (log.topic, log.partition) in before.partitions:
                     _end(log, before.pair, record.update_ms, committed=after.status == COMPLETE_COMMIT)

@@ -105,4 +105,8 @@ class Batches:
 
     def sent_as(self, data: bytes) -> Sent | None:
         """Which batch these bytes are, if anybody sent such."""
-        return self._known.get(data[COVERED_FROM:])
+        return self.covered_by(data[COVERED_FROM:])
+
+    def covered_by(self, covered: bytes) -> Sent | None:
+        """Likewise, of what a batch's CRC covers."""
+        return self._known.get(covered)
