@@ -27,6 +27,7 @@ from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.logs import (
     BatchCoordinates,
+    BrokerStoreRecord,
     ObjectRecord,
     ObjectsDeletedRecord,
     ProducersExpiredRecord,
@@ -98,7 +99,7 @@ class LogMonitor:
         other.starts = self.starts
         for one in data:
             other._first_applied(None, one)
-        other.references.held = True
+        other.references.succeed()
         return other
 
     def applied(self, process: Process, entry: Entry) -> None:
@@ -165,6 +166,8 @@ class LogMonitor:
                 self.references.told_deleted(record.keys, trusted=trusted)
             case CollectionReleasedRecord():
                 self.references.held, self.references.released = False, record.foundings
+            case BrokerStoreRecord():
+                self.references.pinned = True
             case FoundingRecord() | SuccessionRecord():
                 self.references.founding = record.founding_id
             case _:

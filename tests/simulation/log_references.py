@@ -26,7 +26,8 @@ class References:
     """Of all logs. `garbage`: what no log needs any more, by name, and since when. `collected`: objects, in the end.
 
     `founding`: of the quorum that the records are of. `held`: nothing of other foundings may be deleted, or of what was
-    committed. `released`: the foundings that the operator has named last, None before the first time.
+    committed. `released`: the foundings that the operator has named last, None before the first time. `pinned`: whether
+    an agent has told the quorum of its store.
     """
 
     def __init__(self, store: SimStore, garbage: int) -> None:
@@ -34,7 +35,7 @@ class References:
         self.garbage: dict[str, int] = {}
         self.collected = 0
         self.founding: uuid.UUID | None = None
-        self.held = False
+        self.held = self.pinned = False
         self.released: tuple[uuid.UUID, ...] | None = None
         self._garbage = garbage
         self._crcs: dict[str, int] = {}
@@ -48,6 +49,10 @@ class References:
     def names(self) -> set[str]:
         """All that logs read from."""
         return set(self._crcs)
+
+    def succeed(self) -> None:
+        """The quorum takes the place of another. One that had no store yet collects its own objects, and no others."""
+        self.held, self.released = self.pinned, None if self.pinned else ()
 
     def add(self, name: str, rows: int) -> None:
         """An object that logs read so many rows from, or none; a segment with its index. Raises Violation."""
