@@ -115,5 +115,6 @@ def catalogue() -> Sequence[Planted]:
         *DATA_BUGS,
         *GROUP_BUGS,
         *HISTORY_BUGS,
+        *GROUP_BUGS,
         *QUOTA_BUGS,
     )

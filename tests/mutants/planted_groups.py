@@ -1,65 +1,139 @@
-"""Bugs in what the quorum decides of consumer groups and their offsets."""
+"""Bugs in consumer groups: who may commit, what transactions hold, which of two coordinators goes on, who is told what.
+
+Histories of the data plane are asked for most of them (`tests/histories`), in the simulator's place.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, replace
+from msgspec.structs import replace as changed
+
+from tests.mutants.edits import delete, insert_before, replace
 from tests.mutants.planted import Planted
 
+AGENT: Final = "broker_agent/groups"
 STATE: Final = "controller/state"
-_UNSEEN: Final = "the simulator has no consumer groups"
-_DECISIONS: Final = ("tests/unit/controller/state/groups/test_offset_decisions.py",)
-_GROUPS: Final = ("tests/unit/controller/state/groups/test_group_decisions.py",)
-_SNAPSHOTS: Final = ("tests/unit/controller/state/groups/test_groups_snapshot.py",)
+API: Final = "controller/api"
+NODE: Final = "controller/node"
+FENCED: Final = "only members of the newest generation commit offsets"
+ONCE: Final = "each input record has just one output record, read committed"
+SETTLED: Final = "the record that ends a transaction settles what it holds"
+ONE_GOES_ON: Final = "of two coordinators that go on from one generation one does"
+COMMITTED: Final = "what a member is told of its generation is committed"
 
-GROUP_BUGS: Final = (
+_BUGS: Final = (
     Planted(
-        "pending-offset-beats-a-newer-one",
-        "a consumer goes on where it last said",
-        "the end of a transaction brings back an offset that was passed since",
-        (replace(STATE, "TopicRows.settle", "known.record_offset < kept.record_offset", "True"),),
-        _DECISIONS,
-        _UNSEEN,
-    ),
-    Planted(
-        "aborted-offsets-committed",
-        "what an aborted transaction read is read again",
-        "a marker whose outcome is not looked at",
-        (replace(STATE, "TopicRows.settle", "committed and (_1)", "_1"),),
-        _DECISIONS,
-        _UNSEEN,
+        "offsets-of-any-generation",
+        FENCED,
+        "KIP-447: before it nothing but a transactional id for each partition fenced a zombie",
+        (delete(STATE, "commit_offsets", "_check_committer(draft.groups.get(_), request)"),),
     ),
     Planted(
         "generation-not-compared",
-        "who is of no current generation commits nothing",
-        "KIP-447: before it a zombie consumer's producer went on",
-        (replace(STATE, "_check_member", "request.generation != generation", "False"),),
-        _DECISIONS,
-        _UNSEEN,
+        FENCED,
+        "KIP-447: a zombie that is a member again, but of another generation",
+        (replace(STATE, "offset_decisions._check_member", "request.generation != generation", "False"),),
     ),
+    Planted(
+        "require-stable-ignored",
+        ONCE,
+        "KIP-447: the next owner of a partition goes on where a transaction under way has begun",
+        (
+            replace(
+                NODE,
+                "group_views.fetch_offsets",
+                "request.require_stable and group is not None and group.is_pending(topic, partition)",
+                "False",
+            ),
+        ),
+    ),
+    Planted(
+        "aborted-offsets-stay-pending",
+        SETTLED,
+        "pending offsets that are left behind: none of their partitions is stable again",
+        (
+            insert_before(
+                STATE, "GroupsState.end_transaction", "held = defaultdict(list)", "if not committed:\n    return"
+            ),
+            replace(STATE, "StateMachine._transact", "self.groups.held_by(before.producer_id)", "0"),
+        ),
+    ),
+    Planted(
+        "aborted-offsets-committed",
+        SETTLED,
+        "KIP-98: an abort undoes the offsets, or input is left out",
+        (
+            replace(
+                STATE,
+                "TopicRows.settle",
+                "committed and (known is None or known.record_offset < kept.record_offset)",
+                "known is None or known.record_offset < kept.record_offset",
+            ),
+        ),
+    ),
+    Planted(
+        "pending-offset-beats-a-newer-commit",
+        SETTLED,
+        "`OffsetMetadataManager.replayEndTransactionMarker` compares the offsets of the records",
+        (replace(STATE, "TopicRows.settle", "known.record_offset < kept.record_offset", "True"),),
+    ),
+    Planted(
+        "group-committed-without-a-comparison",
+        ONE_GOES_ON,
+        "two coordinators of one group, each with its own idea of it",
+        (
+            replace(STATE, "commit_group", "request.after != _", "False"),
+            delete(STATE, "GroupsState._advance", "assert record.after == group.version, _"),
+        ),
+    ),
+    Planted(
+        "overtaken-coordinator-goes-on",
+        ONE_GOES_ON,
+        "an answer that nobody looks at",
+        (
+            replace(
+                AGENT, "Coordinator._taken", "answer.taken and answer.group is not None", "answer.group is not None"
+            ),
+        ),
+    ),
+    Planted(
+        "joined-before-it-is-committed",
+        COMMITTED,
+        "answered, and the coordinator dies before the record is written",
+        (
+            replace(
+                AGENT,
+                "ClassicGroup._complete",
+                "self._propose(self.generation + 1, self._begin)",
+                "self._propose(self.generation + 1, lambda at: None)\nself._begin(now)",
+            ),
+        ),
+    ),
+    Planted(
+        "offsets-of-a-deposed-leader",
+        ONCE,
+        "a member that does not know yet that it leads no more",
+        (delete(API, "GroupOperations.fetch_offsets", "await self._gate.confirm()"),),
+    ),
+    Planted(
+        "offsets-of-a-deleted-topic-kept",
+        "a topic that is created anew has no offsets",
+        "offsets by name, where the topic is another one",
+        (delete(STATE, "StateMachine._serve", "if topic is not None: ..."),),
+    ),
+)
+
+_UNSEEN: Final = "no history comes there"
+_TESTS: Final = "tests/unit/controller/state/groups"
+
+_DIRECTED: Final = (
     Planted(
         "offsets-outside-of-the-transaction",
         "offsets belong to a transaction that ends",
         "Tansu: AddOffsetsToTxn answers without a look, and nothing looks later",
         (replace(STATE, "check_joined", "not has_joined(record, topic, partition)", "False"),),
-        _DECISIONS,
-        _UNSEEN,
-    ),
-    Planted(
-        "offsets-outlive-their-topic",
-        "a topic that is created anew is read from its beginning",
-        "names that are given again, kept without what was behind them",
-        (delete(STATE, "StateMachine._serve", "self.groups.drop_topic(topic.name)"),),
-        _DECISIONS,
-        _UNSEEN,
-    ),
-    Planted(
-        "two-coordinators-go-on",
-        "one coordinator at a time goes on with a group",
-        "a compare-and-swap without the comparison",
-        (replace(STATE, "commit_group", "request.after != (NO_VERSION if group is None else group.version)", "False"),),
-        _GROUPS,
+        (f"{_TESTS}/test_offset_decisions.py",),
         _UNSEEN,
     ),
     Planted(
@@ -67,7 +141,7 @@ GROUP_BUGS: Final = (
         "what a transaction holds is settled by its end",
         "an emptiness check that looks at members alone",
         (replace(STATE, "delete_group", "group.members or group.pending", "group.members"),),
-        _GROUPS,
+        (f"{_TESTS}/test_group_decisions.py",),
         _UNSEEN,
     ),
     Planted(
@@ -75,7 +149,9 @@ GROUP_BUGS: Final = (
         "a snapshot is of its moment",
         "a copy of references whose objects go on changing",
         (delete(STATE, "GroupsState.captured", "self._owner += 1"),),
-        _SNAPSHOTS,
+        (f"{_TESTS}/test_groups_snapshot.py",),
         _UNSEEN,
     ),
 )
+
+GROUP_BUGS: Final = (*(changed(bug, histories=True) for bug in _BUGS), *_DIRECTED)

@@ -96,7 +96,7 @@ class GroupModel:
                     self._forget((record.group_id, gone.topic, number) for number in gone.partitions)
             case RemoveGroupRecord():
                 self._forget([place for place in self._committed if place[0] == record.group_id])
-                del self._groups[record.group_id]
+                self._groups.pop(record.group_id, None)
 
     def settle(self, producer_id: int, *, committed: bool) -> None:
         """The transaction of a producer ended."""
