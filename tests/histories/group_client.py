@@ -74,10 +74,13 @@ class FencedError(Exception):
 
 
 class GroupClient:
-    """`places`: what all members share out among themselves, and `assigned` what this one has of it.
+    """A member of `group`. `places`: what all members share out among themselves, and `assigned` what it has of that.
 
-    `instance_id`: of a static member. `name`: its transactional id; `number`: of no other process.
+    `instance_id`: of a static one. `name`: its transactional id; `number`: of no other process.
     """
+
+    group: str
+    places: Sequence[int]
 
     def __init__(self, grouping: Grouping, name: str, number: int, instance_id: str | None) -> None:
         self.grouping = grouping
@@ -95,9 +98,6 @@ class GroupClient:
         self.pair: Pair = NOBODY
         self._agent: Agent | None = None
         self.loop.create_task(self._live()).add_done_callback(self._ended)
-
-    group: str
-    places: Sequence[int]
 
     async def work(self) -> None:
         """What it does with what it is assigned, until it is `rebalancing`. Raises RejoinError, FencedError."""
@@ -139,7 +139,7 @@ class GroupClient:
         self.grouping.ended(self)
 
     async def rest(self, seconds: float = 0.0) -> None:
-        """For so long, or a moment."""
+        """For so long on the average, or a moment."""
         await asyncio.sleep(seconds * (0.5 + self.rng.random()) or self.rng.uniform(*PAUSE_SECONDS))
 
     async def _join(self) -> None:
@@ -340,7 +340,7 @@ class GroupClient:
             where = (self.group, *self.plane.place(place))
             self.model.committed(where, asked, offset, producer_id, self.generation, self.member_id)
         elif code in _STALE:
-            self.grouping.refused(code)
+            self.grouping.counted["stale offsets refused"] += 1
             self.rebalancing = True
             self.member_id = "" if code == _UNKNOWN_MEMBER else self.member_id
         return code == 0

@@ -92,7 +92,7 @@ def draw_groups(rng: random.Random) -> GroupPlan:
 
 class Grouping:
     """`sources`: of each batch of the output, which offsets of which input it was made of. `calm_since`: when all
-    faults had ended and all agents were registered."""
+    faults had ended and all agents were registered. `counted`: what happened to members, by kind."""
 
     def __init__(self, history: LogHistory, plan: GroupPlan) -> None:
         self.history = history
@@ -178,10 +178,6 @@ class Grouping:
         if taken:
             raise Violation("assigned-twice", f"{client.name} has {client.assigned}, but {taken}")
         shares.update(dict.fromkeys(client.assigned, owner))
-
-    def refused(self, code: int) -> None:
-        """An offset of a member was refused, for it is of an old generation."""
-        self.counted["stale offsets refused"] += 1
 
     def loses_an_answer(self, seconds: float | None) -> bool:
         """Whether an answer to a member is lost, if it waits for so long only."""

@@ -7,7 +7,8 @@ all faults end, and everything has to come right:
 - producers get on, every transaction ends, and all that there is can be read;
 - retention keeps no more than it should, and silent producers are forgotten;
 - the store has what logs need, and nothing else;
-- an offset that is asked for by time leaves out no record.
+- an offset that is asked for by time leaves out no record;
+- in those with consumer groups what `grouping.py` says.
 """
 
 from __future__ import annotations
