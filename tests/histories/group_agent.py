@@ -30,6 +30,7 @@ class GroupAgent:
         rng = world.stream(f"groups-{agent.broker_id}-{agent.incarnation}")
         rooms = shipped.client, shipped.session, shipped.directory, shipped.late_requests
         self.room = GroupRoom(settings, *rooms, rng)
+        self._heard = shipped.discovery._on_brokers
         numbers = itertools.count(1)
         names = f"{agent.broker_id}.{agent.incarnation}"
         self.room.coordinator._new_id = lambda: f"{names}.{next(numbers)}"
@@ -62,13 +63,13 @@ class GroupAgent:
 
     def mislead(self) -> Callable[[], None]:
         """It hears of itself alone, so that it coordinates all groups; what is called ends that."""
-        discovery, heard = self._shipped.discovery, self._shipped.discovery._on_brokers
+        discovery = self._shipped.discovery
         kafka = f"agent-{self.agent.broker_id}:9092"
-        heard([BrokerDescription(self.agent.broker_id, 0, fenced=False, kafka=kafka, store_id=STORE_ID)])
+        self._heard([BrokerDescription(self.agent.broker_id, 0, fenced=False, kafka=kafka, store_id=STORE_ID)])
         discovery._on_brokers = lambda brokers: None
 
         def ended() -> None:
-            discovery._on_brokers = heard
+            discovery._on_brokers = self._heard
 
         return ended
 

@@ -39,7 +39,7 @@ CALL_SECONDS: Final = 1.5
 JOIN_SECONDS: Final = 8.0
 """Longer than a coordinator may have anybody wait: for members that are gone, one rebalance, and the quorum."""
 
-PAUSE_SECONDS: Final = (0.02, 0.2)
+PAUSE_SECONDS: Final = 0.1
 ATTEMPTS: Final = 5
 
 _ELSEWHERE: Final = {
@@ -138,9 +138,9 @@ class GroupClient:
         self.stop()
         self.grouping.ended(self)
 
-    async def rest(self, seconds: float = 0.0) -> None:
-        """For so long on the average, or a moment."""
-        await asyncio.sleep(seconds * (0.5 + self.rng.random()) or self.rng.uniform(*PAUSE_SECONDS))
+    async def rest(self, seconds: float = PAUSE_SECONDS) -> None:
+        """For so long on the average."""
+        await asyncio.sleep(seconds * (0.5 + self.rng.random()))
 
     async def _join(self) -> None:
         self.rebalancing = True
