@@ -115,6 +115,5 @@ def catalogue() -> Sequence[Planted]:
         *DATA_BUGS,
         *GROUP_BUGS,
         *HISTORY_BUGS,
-        *GROUP_BUGS,
         *QUOTA_BUGS,
     )
