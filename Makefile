@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # With it each of the thousand processes that tests start compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses copies lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -198,6 +198,10 @@ witnesses: $(VENV)/.dev  ## other projects' tests and tools against Kafka and th
 	$(call jars,kafka,Kafka's broker)
 	@tools/fetch-witnesses || echo "the tests of other projects cannot be had: they are not run" >&2
 	$(BIN)/python -m tests.witnesses.run $(if $(ONLY),--only $(ONLY))
+
+copies: $(VENV)/.dev  ## Kafka's system test of KIP-447, COUNT courses at a Kafka broker and then at agents; needs Java 17 and Maven; SEED=n, AT=kafka or pidkeeper for one of them
+	$(call jars,kafka,Kafka's broker)
+	$(BIN)/python -m tests.copying.run --count $(or $(COUNT),10) $(if $(SEED),--seed $(SEED)) $(if $(AT),--at $(AT))
 
 lock: $(VENV)/bin/python  ## write the locks again from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

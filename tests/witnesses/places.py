@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from tests.support.cluster import new_leader, pause, resume, running_cluster
 from tests.support.kafka_broker import KafkaBroker
 
@@ -28,6 +29,8 @@ class Place(ABC):
 
     name: str
     bootstrap: str
+    faults: Mapping[str, Callable[[], None]]
+    """What can be done to a single one of what serves, by name. It runs again at the end of each."""
 
     @abstractmethod
     def harm(self) -> None:
@@ -42,6 +45,7 @@ class Kafka(Place):
     def __init__(self, broker: KafkaBroker) -> None:
         self._broker = broker
         self.bootstrap = broker.bootstrap
+        self.faults = {"the broker is killed": self.harm}
 
     def harm(self) -> None:
         """Kill the broker, and start it again."""
@@ -56,14 +60,42 @@ class Ours(Place):
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
-        self.bootstrap = ",".join(agent.kafka for agent in cluster.layout.agents)
+        agents = cluster.layout.agents
+        self.bootstrap = ",".join(agent.kafka for agent in agents)
+        self._kills = {f"agent {agent.id} is killed": partial(self._kill_agent, agent) for agent in agents}
+        self.faults = self._kills | {
+            **{f"agent {agent.id} stands still": partial(self._stop_agent, agent) for agent in agents},
+            "the leader is killed": self._kill_leader,
+            "the leader stands still": self._stop_leader,
+        }
 
     def harm(self) -> None:
         """Kill each agent in turn and start it again, and stop the leader until another one leads."""
-        for agent in self._cluster.layout.agents:
-            self._cluster.kill(agent)
-            self._cluster.start(agent)
-            self._cluster.wait_ready(agent)
+        for kill in self._kills.values():
+            kill()
+        self._stop_leader()
+
+    def _kill_agent(self, agent: Agent) -> None:
+        self._cluster.kill(agent)
+        self._cluster.start(agent)
+        self._cluster.wait_ready(agent)
+
+    def _stop_agent(self, agent: Agent) -> None:
+        """For longer than its session lasts, so that it comes back as a stranger."""
+        pause(self._cluster, agent)
+        try:
+            time.sleep(SESSION_TIMEOUT_MS / 1000 + STOPPED_SECONDS)
+        finally:
+            resume(self._cluster, agent)
+
+    def _kill_leader(self) -> None:
+        leader = self._cluster.leader()
+        self._cluster.kill(leader)
+        new_leader(self._cluster, leader)
+        self._cluster.start(leader)
+        self._cluster.wait_ready(leader)
+
+    def _stop_leader(self) -> None:
         leader = self._cluster.leader()
         pause(self._cluster, leader)
         try:

@@ -1,0 +1,78 @@
+"""`make copies`: Kafka's system test of KIP-447, COUNT courses at Kafka's broker and then at agents."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.copying.course import Copied, Size, copy
+from tests.crash.run import exit_on_sigterm
+from tests.support.kafka_broker import why_unavailable
+from tests.witnesses import places
+
+PLACES: Final = {"kafka": places.kafka, "pidkeeper": places.ours}
+COUNT: Final = 10
+OUTPUT: Final = Path("build/copies.json")
+LOGS: Final = Path("build/copies")
+"""What copiers print, of the last run."""
+
+
+def main() -> int:
+    """Run from the command line; the exit code: 0 if each message was copied once, 1 if not, 2 if nothing could run."""
+    exit_on_sigterm()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--at", choices=PLACES, help="one of the two alone")
+    parser.add_argument("--count", type=int, default=COUNT, help="courses at each")
+    parser.add_argument("--seed", type=int, help="of the first; the time by default")
+    options = parser.parse_args()
+    if (reason := why_unavailable()) is not None:
+        print(reason, file=sys.stderr)
+        return 2
+    first = int(time.time()) if options.seed is None else options.seed
+    copied: dict[str, list[Copied]] = {}
+    for name in [options.at] if options.at else PLACES:
+        copied[name] = _copy(name, range(first, first + options.count))
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(copied)))
+    return 1 if any(one.wrong for one in itertools.chain.from_iterable(copied.values())) else 0
+
+
+def _copy(name: str, seeds: range) -> list[Copied]:
+    """Courses at one place: those that follow one in which something was wrong too."""
+    logs = LOGS / name
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    copied = []
+    with tempfile.TemporaryDirectory(prefix="pidkeeper-copies-") as directory, PLACES[name](Path(directory)) as place:
+        for seed in seeds:
+            copied.append(copy(place, seed, Size(), logs))
+            _print(name, copied[-1])
+    print(f"{name}: {_summary(copied)}", flush=True)
+    return copied
+
+
+def _print(name: str, one: Copied) -> None:
+    told = "; ".join(one.wrong) or "each once and in order"
+    print(f"{name}, seed {one.seed}, {one.seconds:g} s: {one.messages} messages, {told}", flush=True)
+    print(f"    {one.withdrawn} copies withdrawn, {one.starts} starts; {', '.join(one.faults)}", flush=True)
+
+
+def _summary(copied: list[Copied]) -> str:
+    return (
+        f"{len(copied)} courses, {sum(bool(one.wrong) for one in copied)} of them wrong; "
+        f"{sum(one.messages for one in copied)} messages, {sum(one.withdrawn for one in copied)} copies withdrawn, "
+        f"{sum(len(one.faults) for one in copied)} faults, {sum(one.starts for one in copied)} starts of copiers, "
+        f"{sum(one.seconds for one in copied):.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
