@@ -46,6 +46,16 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
         from_environment(max_bursts=2)
 
 
+def test_groups_have_a_table_and_kafkas_defaults(tmp_path: Path) -> None:
+    least = 'broker_id = 1\ncontrollers = ["http://c:1"]\n'
+    path = write(tmp_path, least + "[groups]\ninitial_rebalance_delay_ms = 0\nmax_size = 7\n")
+    groups = load_config(path, environment={}).groups
+    assert (groups.initial_rebalance_delay_ms, groups.max_size, groups.min_session_timeout_ms) == (0, 7, 6_000)
+    write(tmp_path, least + "[groups]\nmin_session_timeout_ms = 2_000_000\n")
+    with pytest.raises(SettingsError, match="above max_session_timeout_ms"):
+        load_config(path, environment={})
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
