@@ -19,16 +19,7 @@ FILES: Final = tuple(f"test/integration/test_{one}_integration.py" for one in ("
 SECONDS: Final = 300.0
 TEST_SECONDS: Final = 40
 
-_GROUP: Final = "it needs a group"
 LEFT_OUT: Final[Mapping[str, str]] = {
-    "producer::test_transactional_producer_offsets": _GROUP,
-    "consumer::test_kafka_consumer__offset_commit_resume": _GROUP,
-    "consumer::test_kafka_consumer_max_bytes_one_msg": _GROUP,
-    "consumer::test_group": _GROUP,
-    "consumer::test_heartbeat_thread": _GROUP,
-    "admin::test_describe_group_exists": _GROUP,
-    "admin::test_delete_groups": _GROUP,
-    "admin::test_delete_groups_with_errors": _GROUP,
     "consumer::test_kafka_consumer_offsets_for_time_old": "it is for brokers older than 0.10.1",
     "admin::test_create_describe_delete_acls": "it needs a broker with an authorizer, which none has here",
     "admin::test_create_partitions": "it assigns replicas to brokers that are not there",

@@ -1,4 +1,4 @@
-"""librdkafka's own tests of idempotence and transactions; assigning.c says what is changed under them."""
+"""librdkafka's own tests of idempotence and transactions; new_topics.c says what is changed under them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,15 @@ SUBTESTS: Final = (
     "do_test_txn_local",
     "do_test_misuse_txn",
     "do_test_basic_producer_txn",
+    "do_test_consumer_producer_txn",
     "do_test_fenced_txn",
     "do_test_fatal_idempo_error_without_kip360",
+    "do_test_empty_txn",
     "do_test_wmark_isolation_level",
+    "do_test_txn_abort_control_message_leader_epoch",
 )
 """Of 0103_transactions."""
 
-LEFT_OUT: Final = {
-    "0103 do_test_consumer_producer_txn": "it sends a group's offsets to the transaction",
-    "0103 do_test_empty_txn: send offsets, commit": "it sends a group's offsets to the transaction",
-    "0103 do_test_empty_txn: send offsets, abort": "it sends a group's offsets to the transaction",
-    "0103 do_test_empty_txn: don't send offsets, commit": "it asks for the offsets that a group committed",
-    "0103 do_test_empty_txn: don't send offsets, abort": "it asks for the offsets that a group committed",
-    "0103 do_test_txn_abort_control_message_leader_epoch": "it commits offsets of a group",
-}
 KNOWN: Final[Mapping[str, Known]] = {}
 _SUBTEST: Final = re.compile(r"\[ (do_test_\w+?):\d+(?:: (.*?))?: (PASS|FAIL)")
 _TEST: Final = re.compile(r"^\|\S* (\w+)\s+\|\s+(PASSED|FAILED|SKIPPED) \|", re.MULTILINE)
@@ -75,7 +70,7 @@ def _ran(place: Place, test: str, subtest: str | None) -> Outcomes:
             "BROKERS": place.bootstrap,
             "KAFKA_PATH": str(DIRECTORY / "kafka"),
             "LD_LIBRARY_PATH": os.pathsep.join(str(DIRECTORY / one) for one in ("src", "src-cpp")),
-            "LD_PRELOAD": str(DIRECTORY / "assigning.so"),
+            "LD_PRELOAD": str(DIRECTORY / "new_topics.so"),
         } | ({"SUBTESTS": subtest} if subtest else {})
         try:
             # One test at a time, and the next one where one fails.

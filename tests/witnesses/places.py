@@ -20,8 +20,16 @@ HEARTBEAT_INTERVAL_MS: Final = 300
 STOPPED_SECONDS: Final = 1.0
 """How long the leader that was stopped stays so after another one leads."""
 
-_KAFKA_SETTINGS: Final = {"auto.create.topics.enable": "true"}
-"""As Kafka has it by default, and agents too."""
+PARTITIONS: Final = 4
+MIN_SESSION_MS: Final = 1000
+"""kafka-python's tests make topics by using them, and expect these of them and of groups."""
+
+_KAFKA_SETTINGS: Final = {
+    # As Kafka has it by default, and agents too.
+    "auto.create.topics.enable": "true",
+    "num.partitions": str(PARTITIONS),
+    "group.min.session.timeout.ms": str(MIN_SESSION_MS),
+}
 
 
 class Place(ABC):
@@ -123,7 +131,10 @@ def ours(directory: Path) -> Iterator[Place]:
         directory,
         agents=AGENTS,
         controller_options={"broker_session_timeout_ms": SESSION_TIMEOUT_MS},
-        agent_options={"heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS},
-        data=True,
+        agent_options={
+            "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+            "data": {"store": str(directory / "store"), "default_partitions": PARTITIONS},
+            "groups": {"min_session_timeout_ms": MIN_SESSION_MS, "initial_rebalance_delay_ms": 0},
+        },
     ) as cluster:
         yield Ours(cluster)

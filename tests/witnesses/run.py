@@ -19,7 +19,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.support.kafka_broker import why_unavailable
-from tests.witnesses import kafka_commands, kafka_python, librdkafka, places, transactions_command, verifiable_producer
+from tests.witnesses import (
+    kafka_commands,
+    kafka_python,
+    librdkafka,
+    places,
+    transactions_command,
+    verifiable_consumer,
+    verifiable_producer,
+)
 from tests.witnesses.judgement import Known, Outcomes, Verdict, faults, judge, left_out
 
 OUTPUT: Final = Path("build/witnesses.json")
@@ -44,9 +52,8 @@ WITNESSES: Final = {
     "transactions": Witness(
         transactions_command.WITNESS, transactions_command.outcomes, transactions_command.KNOWN, {}, why_unavailable
     ),
-    "producer": Witness(
-        verifiable_producer.WITNESS, verifiable_producer.outcomes, {}, verifiable_producer.LEFT_OUT, why_unavailable
-    ),
+    "producer": Witness(verifiable_producer.WITNESS, verifiable_producer.outcomes, {}, {}, why_unavailable),
+    "consumer": Witness(verifiable_consumer.WITNESS, verifiable_consumer.outcomes, {}, {}, why_unavailable),
     "kafka-python": Witness(
         kafka_python.WITNESS,
         kafka_python.outcomes,
@@ -54,9 +61,7 @@ WITNESSES: Final = {
         kafka_python.LEFT_OUT,
         kafka_python.why_unavailable,
     ),
-    "librdkafka": Witness(
-        librdkafka.WITNESS, librdkafka.outcomes, librdkafka.KNOWN, librdkafka.LEFT_OUT, librdkafka.why_unavailable
-    ),
+    "librdkafka": Witness(librdkafka.WITNESS, librdkafka.outcomes, librdkafka.KNOWN, {}, librdkafka.why_unavailable),
 }
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.witnesses import kafka_python, librdkafka
+from tests.witnesses import kafka_python, librdkafka, verifiable_consumer
 from tests.witnesses import run as witnesses
+from tests.witnesses.places import PARTITIONS
 from tests.witnesses.programs import EndedError, refusal, run
 from tests.witnesses.verifiable_producer import Written, checked
 
@@ -81,6 +82,32 @@ def test_what_was_acknowledged_is_there_exactly_once(
     there: list[tuple[str, int]], printed: str, state: str, shown: str
 ) -> None:
     outcome = checked("noise\n" + printed, [Written(0, offset, value) for value, offset in there], 2)
+    assert outcome.state == state
+    assert shown in outcome.shown
+
+
+def consumed(*spans: tuple[int, int]) -> str:
+    """What is printed where each of `spans` is consumed of each partition."""
+    parts = [
+        {"topic": "t", "partition": one, "count": last - first + 1, "minOffset": first, "maxOffset": last}
+        for first, last in spans
+        for one in range(PARTITIONS)
+    ]
+    return json.dumps({"name": "records_consumed", "count": 1, "partitions": parts}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "once", "state", "shown"),
+    [
+        (consumed((0, 4), (5, 9)), True, "passed", "each once"),
+        (consumed((0, 4), (4, 9)), True, "failed", "more than once"),
+        (consumed((0, 4), (4, 9)), False, "passed", "all consumed"),
+        (consumed((0, 4), (6, 9)), False, "failed", "1 records of partition 0 were not consumed, as 5"),
+        ("", False, "failed", "10 records of partition 0 were not consumed, as 0"),
+    ],
+)
+def test_what_was_written_is_consumed(printed: str, once: bool, state: str, shown: str) -> None:
+    outcome = verifiable_consumer.checked("noise\n" + printed, 10, once=once)
     assert outcome.state == state
     assert shown in outcome.shown
 

@@ -33,8 +33,6 @@ BEGUN_SECONDS: Final = 30.0
 READ_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 
-LEFT_OUT: Final = {"VerifiableConsumer": "it needs a group, which agents do not have yet"}
-
 
 class Written(NamedTuple):
     """Where a message is: its partition and offset, and what it says."""
