@@ -2,8 +2,8 @@
 
 - Of each input record there is just one output record, read committed, whatever happened (KIP-447).
 - Nobody is assigned what another member of the same generation has.
-- Once all faults have ended, all members are in one generation and all input is done within `SETTLED`; nothing is held
-  by a transaction then, and nobody waits for an answer that does not come.
+- Once all faults have ended, all members are in one generation and all input is done within `SETTLED`, also when one
+  more is gone; nothing is held by a transaction then, and nobody waits for an answer that does not come.
 
 What the log has of groups, and what members are told, is judged by `tests/simulation/group_model.py`.
 """
@@ -110,6 +110,7 @@ class Grouping:
         self.counted: Counter[str] = Counter()
         self._agents: dict[Agent, GroupAgent] = {}
         self._slots: list[GroupClient | None] = [None] * (plan.transformers + plan.committers)
+        self._wanted = {EXACT: plan.transformers, MIXED: plan.committers}
         self._static = [self.rng.random() < plan.static for _ in self._slots]
         self._others: list[GroupClient] = []
         self._members = 0
@@ -252,15 +253,25 @@ class Grouping:
     # In the end.
 
     def settle(self) -> None:
-        """All is done that there is to do, and all members go. Raises Violation."""
+        """All is done that there is to do, once more without one of the members, and all go. Raises Violation."""
         self.calm_since = self.world.now
         for client in self._others:
             client.stop()
         self.start_members()
+        self._demand()
+        lost = self._slots[0]
+        if lost is not None and self.plan.transformers > 1:
+            # Without a word, and nobody comes in its place: that has to be found out.
+            lost.stop()
+            self._slots[0] = None
+            self._wanted[EXACT] -= 1
+            self._demand()
+        self.stop()
+
+    def _demand(self) -> None:
         self.world.run(self.world.now + SETTLED, lambda: not self.left())
         if left := self.left():
             raise Violation("groups-unsettled", f"{SETTLED // SECOND} s after all faults ended: {left}")
-        self.stop()
 
     def left(self) -> str:
         """What is not as it is to be in the end; empty if all is."""
@@ -272,7 +283,7 @@ class Grouping:
                 return f"{self.plane.place(place)} is done up to {self._done(place)} of {end}, held {held}"
         for group in (EXACT, MIXED):
             clients = [one for one in self._slots if one is not None and one.group == group]
-            wanted = self.plan.transformers if group == EXACT else self.plan.committers
+            wanted = self._wanted[group]
             newest = model.groups.newest(group)
             members = {one.member_id for one in clients}
             if wanted and (newest is None or set(newest.members) != members or len(members) < wanted):

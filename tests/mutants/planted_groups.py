@@ -111,6 +111,12 @@ _BUGS: Final = (
         ),
     ),
     Planted(
+        "silent-members-never-removed",
+        "no member waits longer than a rebalance takes",
+        "a session that nobody ends: its partitions are read by nobody",
+        (replace(AGENT, "ClassicGroup._refresh", "now + member.session_ms", "now + 60 * member.session_ms"),),
+    ),
+    Planted(
         "offsets-of-a-deposed-leader",
         ONCE,
         "a member that does not know yet that it leads no more",
