@@ -396,8 +396,12 @@ class AddPartitionsToTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fiel
     topics: Annotated[list[TransactionTopic], msgspec.Meta(min_length=1, max_length=MAX_REQUEST_PARTITIONS)]
 
 
-class EndTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Kafka's EndTxnRequest, from a broker's agent."""
+class EndTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Kafka's EndTxnRequest, from a broker's agent.
+
+    `new_epoch`: from version 5 of it on (KIP-890), the producer goes on with the pair of the answer. It needs metadata
+    version 13.
+    """
 
     broker_id: BrokerId
     broker_epoch: Offset
@@ -405,6 +409,7 @@ class EndTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     producer_id: AnyProducerId
     producer_epoch: AnyEpoch
     committed: bool
+    new_epoch: bool = False
 
 
 class AbortTransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -462,10 +467,15 @@ class BrokersResponse(msgspec.Struct, frozen=True):
     brokers: list[BrokerDescription]
 
 
-class TransactionResponse(msgspec.Struct, frozen=True):
-    """A step of a transaction was taken; what went wrong otherwise comes as a problem."""
+class TransactionResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step of a transaction was taken; what went wrong otherwise comes as a problem.
+
+    `producer_id`, `producer_epoch`: the pair that the producer goes on with, if the step gave it another one.
+    """
 
     error_code: int
+    producer_id: int = -1
+    producer_epoch: int = -1
 
 
 class ZnodeDescription(msgspec.Struct, frozen=True):

@@ -48,7 +48,10 @@ GROUPS: Final = 12
 """GroupRecord, RemoveGroupRecord, OffsetsRecord and RemoveOffsetsRecord, and the snapshot's section for them. The
 record that ends a transaction settles the offsets that it holds."""
 
-LATEST: Final = GROUPS
+TRANSACTION_EPOCHS: Final = 13
+"""No record is new. Controllers take what producers of `transaction.version` 2 ask (KIP-890)."""
+
+LATEST: Final = TRANSACTION_EPOCHS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -264,6 +264,7 @@ class Operations:
             body.producer_id,
             body.producer_epoch,
             body.committed,
+            body.new_epoch,
         )
         return await self._step(call, request)
 

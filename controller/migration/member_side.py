@@ -18,6 +18,7 @@ from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.state.requests import (
     AdvanceMigration,
     AllocateProducerIds,
+    EndTxn,
     FillOwnIds,
     InitProducerId,
     RaiseFloor,
@@ -93,7 +94,7 @@ class Migration:
 
     def prepared(self, request: Request) -> Request:
         """`request`, with what the state cannot know: whether IDs of this quorum alone are safe."""
-        if type(request) is InitProducerId:
+        if isinstance(request, InitProducerId | EndTxn):
             return replace(request, may_take_block=self._not_begun() is None)
         return request
 

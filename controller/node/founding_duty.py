@@ -153,7 +153,7 @@ class FoundingDuty:
         if self._recorded():
             return request
         self.check(request)
-        if isinstance(request, requests.InitProducerId) and self.hearing():
+        if isinstance(request, requests.InitProducerId | requests.EndTxn) and self.hearing():
             return replace(request, may_get_id=False)
         if isinstance(request, requests.SignOfLife) and self._is_expected(request.held):
             request = replace(request, held=None)

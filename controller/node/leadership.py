@@ -189,7 +189,7 @@ class Leadership:
             self.sessions.heard(request.broker_id, self.ticks)
         if type(request) is requests.BrokerHeartbeat:
             self._hear_reserve(request)
-        elif type(request) is requests.InitProducerId:
+        elif type(request) is requests.InitProducerId or (type(request) is requests.EndTxn and request.new_epoch):
             self.own_ids.wanted()
         return answer
 

@@ -87,6 +87,8 @@ def most_records(request: requests.Request) -> int:
         return 1 if request.claimed is None else 2
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
+    if isinstance(request, requests.EndTxn):
+        return 1 + request.new_epoch + (request.new_epoch and request.may_take_block)
     if isinstance(request, requests.RegisterBroker):
         return 5
     if isinstance(request, requests.BrokerHeartbeat | requests.RecordFounding):

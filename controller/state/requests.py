@@ -136,7 +136,11 @@ class AddPartitionsToTxn(msgspec.Struct, frozen=True):
 
 
 class EndTxn(msgspec.Struct, frozen=True):
-    """A producer commits or aborts its transaction. Answered with TransactionResponse."""
+    """A producer commits or aborts its transaction. Answered with TransactionResponse.
+
+    `new_epoch`: it goes on with another pair. `may_take_block`, `may_get_id`: as of InitProducerId, for the decision
+    that needs a new producer ID.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -144,6 +148,9 @@ class EndTxn(msgspec.Struct, frozen=True):
     producer_id: int
     producer_epoch: int
     committed: bool
+    new_epoch: bool = False
+    may_take_block: bool = False
+    may_get_id: bool = True
 
 
 class CompleteTransaction(msgspec.Struct, frozen=True):

@@ -11,7 +11,13 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, ENDS_AT_ONCE, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import (
+    ADDED_PARTITIONS,
+    ENDS_AT_ONCE,
+    TRANSACTION_EPOCHS,
+    TRANSACTIONAL_BLOCKS,
+    TRANSACTIONS,
+)
 from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -25,7 +31,7 @@ RECORD_BYTES: Final = 128
 integers and the frame."""
 
 OWN_BLOCK_BYTES: Final = 40
-"""At most, of an encoded TransactionalBlockRecord, which an InitProducerId may need: three integers and the frame."""
+"""At most, of an encoded TransactionalBlockRecord, which a new producer ID may need: three integers and the frame."""
 
 MAX_NAME_BYTES: Final = 4 * MAX_TRANSACTIONAL_ID_LENGTH
 """Of a transactional id in UTF-8; a longer one is refused."""
@@ -77,6 +83,8 @@ def add_partitions_to_txn(draft: Draft, request: requests.AddPartitionsToTxn) ->
 def end_txn(draft: Draft, request: requests.EndTxn) -> TransactionResponse:
     """Kafka's `handleEndTransaction`."""
     before = _transaction(draft, request)
+    if request.new_epoch:
+        return _end_with_new_epoch(draft, request, before)
     record = transitions.end(
         before,
         request.transactional_id,
@@ -87,6 +95,23 @@ def end_txn(draft: Draft, request: requests.EndTxn) -> TransactionResponse:
     if record is not before:
         _write_decided(draft, record)
     return TransactionResponse(0)
+
+
+def _end_with_new_epoch(
+    draft: Draft, request: requests.EndTxn, before: TransactionRecord | None
+) -> TransactionResponse:
+    draft.require(TRANSACTION_EPOCHS)
+    records, newest = transitions.end_with_new_epoch(
+        before,
+        request.transactional_id,
+        producer=(request.producer_id, request.producer_epoch),
+        committed=request.committed,
+        new_id=partial(_new_id, draft, request),
+        now_ms=draft.timestamp_ms,
+    )
+    for record in records:
+        draft.write_transaction(record)
+    return TransactionResponse(0, newest.producer_id, newest.producer_epoch)
 
 
 def complete_transaction(draft: Draft, request: requests.CompleteTransaction) -> TransactionResponse:
@@ -143,8 +168,10 @@ def most_bytes(draft: Draft, request: Any) -> int:
         joining = sum(topic.encoded_bytes for topic in request.topics)
         partitions = joining if draft.metadata_version >= ADDED_PARTITIONS else partitions + joining
     name = min(len(request.transactional_id.encode()), MAX_NAME_BYTES)
-    block = OWN_BLOCK_BYTES if isinstance(request, requests.InitProducerId) else 0
-    return block + RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
+    size = RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
+    if isinstance(request, requests.EndTxn) and request.new_epoch:
+        return OWN_BLOCK_BYTES + 2 * (RECORD_BYTES + name)
+    return size + (OWN_BLOCK_BYTES if isinstance(request, requests.InitProducerId) else 0)
 
 
 def _write_decided(draft: Draft, record: TransactionRecord) -> None:
@@ -178,14 +205,14 @@ def _check_name(transactional_id: str) -> None:
         )
 
 
-def _new_id(draft: Draft, request: requests.InitProducerId) -> int:
+def _new_id(draft: Draft, request: requests.InitProducerId | requests.EndTxn) -> int:
     """A producer ID that nobody has: the quorum's own, or as long as not all members read that, the agent's word."""
     if not request.may_get_id:
         detail = "a new producer ID is needed, and the quorum hands out none yet; ask again"
         raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, detail)
     if draft.metadata_version >= TRANSACTIONAL_BLOCKS:
         return draft.next_own_id(may_take_block=request.may_take_block)
-    return _checked(draft, request.candidate)
+    return _checked(draft, request.candidate if isinstance(request, requests.InitProducerId) else NO_PRODUCER_ID)
 
 
 def _checked(draft: Draft, candidate: int) -> int:

@@ -29,6 +29,9 @@ MAX_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer is given. One more is left for the fence of whoever holds it (Kafka's
 `isEpochExhausted`)."""
 
+COMMITTED_EPOCH: Final = MAX_EPOCH + 1
+"""Of a last pair: EndTxn committed the transaction at MAX_EPOCH, and gave a new producer ID. No producer has it."""
+
 MAX_TRANSACTION_BYTES: Final = 64 * 1024
 """Bytes of the partitions of one transaction, as `TransactionRecord.partition_bytes` counts them: 13,000 partitions of
 one topic, or 250 topics with the longest names. A quarter of what fits into one entry of the log."""
@@ -92,7 +95,7 @@ def initialise(
         return TransactionRecord(transactional_id, new_id(), 0, *NO_PAIR, timeout_ms, _S.EMPTY, now_ms)
     current = (before.producer_id, before.producer_epoch)
     last = (before.last_producer_id, before.last_producer_epoch)
-    if supplied not in {NO_PAIR, current, last}:
+    if supplied not in {NO_PAIR, current, last} or supplied[1] > MAX_EPOCH:
         raise _fenced(before, supplied)
     if before.status in PREPARED:
         raise _concurrent(before)
@@ -105,12 +108,7 @@ def initialise(
     retried = supplied == last != NO_PAIR
     if retried and before.producer_epoch <= MAX_EPOCH:
         return before
-    renewed = TransactionRecord(
-        transactional_id, before.producer_id, before.producer_epoch + 1, *supplied, timeout_ms, _S.EMPTY, now_ms
-    )
-    if before.producer_epoch >= MAX_EPOCH:
-        return replace(renewed, producer_id=new_id(), producer_epoch=0)
-    return renewed
+    return replace(_renewed(before, last=supplied, new_id=new_id, now_ms=now_ms), timeout_ms=timeout_ms)
 
 
 def add_partitions(
@@ -173,7 +171,7 @@ def end(
     committed: bool,
     now_ms: int,
 ) -> TransactionRecord:
-    """EndTxn: the outcome is decided; markers follow. Asked again for the same outcome, it is granted again.
+    """EndTxn below version 5: the outcome is decided; markers follow. Asked again for the same, it is granted again.
 
     Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while markers are being written,
     INVALID_TXN_STATE without a transaction, or if the other outcome was decided.
@@ -186,11 +184,79 @@ def end(
         return record
     if record.status == prepared:
         raise _concurrent(record)
-    wish = "commit" if committed else "abort"
-    raise RequestError(
-        ErrorCode.INVALID_TXN_STATE,
-        f"cannot {wish} {transactional_id!r}: it is in {TransactionStatus(record.status).name}",
-    )
+    raise _cannot_end(record, committed=committed)
+
+
+def end_with_new_epoch(
+    before: TransactionRecord | None,
+    transactional_id: str,
+    *,
+    producer: tuple[int, int],
+    committed: bool,
+    new_id: Callable[[], int],
+    now_ms: int,
+) -> tuple[tuple[TransactionRecord, ...], TransactionRecord]:
+    """EndTxn from version 5 on (KIP-890): the transaction ends, and its producer goes on with a pair of its own.
+
+    Returns what to write, and the record whose pair the producer goes on with. Asked again with the pair before, which
+    is the last one, it is answered alike; but once a transaction has begun with the newer pair, that answer is known to
+    have arrived, and whoever comes is late. An abort without a transaction gives the next pair too: the producer may
+    not know whether any of its partitions joined. `new_id`: as of `initialise`, for when the epochs are used up.
+
+    Raises as `end`, and what `new_id` raises.
+    """
+    if before is not None and producer == _last_pair(before) != NO_PAIR:
+        return _told_again(before, committed=committed, new_id=new_id, now_ms=now_ms)
+    record = _owned(before, transactional_id, producer)
+    if record.status in IDLE:
+        if committed:
+            raise _cannot_end(record, committed=committed)
+        renewed = _renewed(record, last=producer, new_id=new_id, now_ms=now_ms)
+        return (renewed,), renewed
+    ended = end(record, transactional_id, producer=producer, committed=committed, now_ms=now_ms)
+    if record.producer_epoch < MAX_EPOCH:
+        ended = replace(
+            completed(ended),
+            producer_epoch=record.producer_epoch + 1,
+            last_producer_id=producer[0],
+            last_producer_epoch=producer[1],
+        )
+        return (ended,), ended
+    # A record that gives an ID leaves its transactional id Empty, so the outcome is told by the last pair.
+    last = (producer[0], COMMITTED_EPOCH) if committed else producer
+    renewed = _renewed(record, last=last, new_id=new_id, now_ms=now_ms)
+    return (completed(ended), renewed), renewed
+
+
+def _last_pair(record: TransactionRecord) -> tuple[int, int]:
+    """The pair before the newest one, as its producer has it."""
+    return record.last_producer_id, min(record.last_producer_epoch, MAX_EPOCH)
+
+
+def _told_again(
+    record: TransactionRecord, *, committed: bool, new_id: Callable[[], int], now_ms: int
+) -> tuple[tuple[TransactionRecord, ...], TransactionRecord]:
+    """What EndTxn answers to the last pair: as it did, or would have, unless the outcome is another one."""
+    if record.status == _S.ONGOING:
+        raise _fenced(record, _last_pair(record))
+    if record.status in PREPARED:
+        raise _concurrent(record)
+    was_committed = record.status == _S.COMPLETE_COMMIT or record.last_producer_epoch == COMMITTED_EPOCH
+    if committed != was_committed:
+        raise _cannot_end(record, committed=committed)
+    if record.producer_epoch <= MAX_EPOCH:
+        return (), record
+    # Its time was up at the last epoch, and the one that fences it is for nobody.
+    renewed = _renewed(record, last=_last_pair(record), new_id=new_id, now_ms=now_ms)
+    return (renewed,), renewed
+
+
+def _renewed(
+    record: TransactionRecord, *, last: tuple[int, int], new_id: Callable[[], int], now_ms: int
+) -> TransactionRecord:
+    """The id without a transaction, at the next epoch, or with a new producer ID if the epochs are used up."""
+    pair = (new_id(), 0) if record.producer_epoch >= MAX_EPOCH else (record.producer_id, record.producer_epoch + 1)
+    return TransactionRecord(record.transactional_id, *pair, *last, record.timeout_ms, _S.EMPTY, now_ms)
 
 
 def check_joined(
@@ -294,6 +360,11 @@ def _fenced(record: TransactionRecord, supplied: tuple[int, int]) -> RequestErro
 def _concurrent(record: TransactionRecord) -> RequestError:
     detail = f"{record.transactional_id!r} is in {TransactionStatus(record.status).name}: ask again"
     return RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, detail)
+
+
+def _cannot_end(record: TransactionRecord, *, committed: bool) -> RequestError:
+    wish, state = "commit" if committed else "abort", TransactionStatus(record.status).name
+    return RequestError(ErrorCode.INVALID_TXN_STATE, f"cannot {wish} {record.transactional_id!r}: it is in {state}")
 
 
 def _numbers(topics: Iterable[TopicPartitions]) -> dict[str, set[int]]:

@@ -16,8 +16,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import IDLE, MAX_EPOCH, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.messages import InitProducerIdResponse
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, ENDS_AT_ONCE, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, ENDS_AT_ONCE, TRANSACTION_EPOCHS, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     ProducerIdFloorRecord,
@@ -48,6 +47,9 @@ asked = st.one_of(
     st.builds(lambda name, candidate: ("bump", name, None, candidate), names, producer_ids),
     st.builds(lambda name, pair, topics: ("add", name, pair, topics), names, st.none() | pairs, topics),
     st.builds(lambda name, pair, committed: ("end", name, pair, committed), names, st.none() | pairs, st.booleans()),
+    st.builds(
+        lambda name, pair, committed: ("end anew", name, pair, committed), names, st.none() | pairs, st.booleans()
+    ),
     st.builds(lambda name, pair, late: ("abort", name, pair, late), names, st.none() | pairs, st.booleans()),
     st.builds(lambda name: ("forget", name, None, None), names),
     st.just(("fill", "", None, None)),
@@ -68,6 +70,8 @@ def request_of(machine: StateMachine, kind: str, name: str, pair: Pair | None, v
             return requests.AddPartitionsToTxn(1, 2, name, *producer, value)
         case "end":
             return requests.EndTxn(1, 2, name, *producer, value)
+        case "end anew":
+            return requests.EndTxn(1, 2, name, *producer, value, new_epoch=True, may_take_block=True)
         case "abort":
             return requests.AbortTransaction(name, *producer, timed_out=bool(value))
     return requests.ForgetTransactionalId(name, *producer)
@@ -107,8 +111,10 @@ class World:
             except RequestError:
                 assert len(draft.records) == before, f"{request} was refused and changed something"
                 continue
-            if isinstance(answer, InitProducerIdResponse):
-                assert isinstance(request, requests.InitProducerId)
+            if (
+                isinstance(request, requests.InitProducerId | requests.EndTxn)
+                and getattr(answer, "producer_id", -1) >= 0
+            ):
                 self.check_pair(request, (answer.producer_id, answer.producer_epoch))
         self.own = []
         if not draft.records:
@@ -121,7 +127,7 @@ class World:
         if self.machine.metadata_version < TRANSACTIONAL_BLOCKS:
             self.let_go(draft.records)
 
-    def check_pair(self, request: requests.InitProducerId, pair: Pair) -> None:
+    def check_pair(self, request: requests.InitProducerId | requests.EndTxn, pair: Pair) -> None:
         """A pair is given again only to whoever repeats the request that it was given to before."""
         assert pair[1] <= MAX_EPOCH
         asker = (request.transactional_id, (request.producer_id, request.producer_epoch))
@@ -142,7 +148,7 @@ class World:
 @settings(max_examples=300, deadline=None)
 @given(
     epoch=st.sampled_from([0, MAX_EPOCH - 1, MAX_EPOCH]),
-    version=st.sampled_from([ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS, ENDS_AT_ONCE]),
+    version=st.sampled_from([ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS, ENDS_AT_ONCE, TRANSACTION_EPOCHS]),
     batches=st.lists(st.lists(asked, min_size=1, max_size=5), max_size=25),
 )
 def test_whatever_is_asked_can_be_replayed_and_ends(epoch: int, version: int, batches: list[list[Any]]) -> None:
