@@ -92,12 +92,16 @@ class CommitGroupResponse(msgspec.Struct, frozen=True):
     group: GroupDescription | None
 
 
-class OffsetsTransaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose transaction settles offsets (KIP-98)."""
+class OffsetsTransaction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Whose transaction settles offsets (KIP-98).
+
+    `joining`: the group need not have been added to it before (KIP-890); it needs metadata version 13.
+    """
 
     transactional_id: TransactionalId
     producer_id: AnyProducerId
     producer_epoch: AnyEpoch
+    joining: bool = False
 
 
 class CommitOffsetsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

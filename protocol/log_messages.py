@@ -8,6 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from pidkeeper.protocol.logs import (
+    JOIN_BYTES,
+    MAX_JOINING,
     MAX_OBJECT_BATCHES,
     MAX_PARTITIONS,
     UNLIMITED,
@@ -23,7 +25,7 @@ from pidkeeper.protocol.logs import (
     Timestamp,
 )
 from pidkeeper.protocol.segment_messages import StoredSegment
-from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName
+from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName, TransactionalId
 
 MAX_READ_LOGS: Final = 1000
 """Logs that one request reads or watches: more than a consumer has partitions in one Fetch."""
@@ -144,11 +146,24 @@ class OfferedBatch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     transactional: bool
 
 
-class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JoiningBatch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A batch, by its index, whose partition joins the transaction of its producer with it (KIP-890)."""
+
+    batch: Annotated[int, msgspec.Meta(ge=0, lt=MAX_OBJECT_BATCHES)]
+    transactional_id: TransactionalId
+
+    @property
+    def encoded_bytes(self) -> int:
+        """At most, of the record by which its partition joins."""
+        return JOIN_BYTES + len(self.transactional_id.encode())
+
+
+class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Let the batches of an object join their logs. It is durable in the store already.
 
     `number`: of the object; every object of an epoch has a higher one than those before it. A request whose answer was
     lost may be sent again, as long as none with a higher number was sent. `founding_id`: in the object's name.
+    `joining`: whose partitions need not have joined before; it needs metadata version 13.
     """
 
     broker_id: BrokerId
@@ -157,6 +172,7 @@ class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     number: Offset
     size: Size
     batches: Annotated[tuple[OfferedBatch, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
+    joining: Annotated[tuple[JoiningBatch, ...], msgspec.Meta(max_length=MAX_JOINING)] = ()
 
 
 class CommitObjectResponse(msgspec.Struct, frozen=True):

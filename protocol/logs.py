@@ -23,6 +23,11 @@ MAX_PARTITIONS: Final = 10_000
 MAX_OBJECT_BATCHES: Final = 1024
 """Batches in one object. At BATCH_BYTES each, all of them take less than a third of an entry of the log."""
 
+MAX_JOINING: Final = 64
+MAX_JOINING_BYTES: Final = 24 * 1024
+"""Batches of one object whose partitions join transactions with them, and bytes of the records by which they do. An
+object of 600 batches, as agents make them, has that left of the largest one's share of an entry."""
+
 MAX_OBJECT_BYTES: Final = 16 << 20
 """An agent gathers up to 4 MiB, to which one Produce request of up to 8 MiB may come; the next power of two."""
 
@@ -41,11 +46,13 @@ UNLIMITED: Final = -1
 """Of retention."""
 
 BATCH_BYTES: Final = 72
+JOIN_BYTES: Final = 396
 OBJECT_BYTES: Final = 80
 TOPIC_BYTES: Final = 112
 PRODUCER_BYTES: Final = 19
-"""At most, of an encoded BatchCoordinates and its outcome, of an ObjectRecord without its batches, of a TopicRecord
-without its name, and of a producer in a ProducersExpiredRecord."""
+"""At most, of an encoded BatchCoordinates and its outcome, of an AddPartitionsRecord with one partition but without its
+transactional id, of an ObjectRecord without its batches, of a TopicRecord without its name, and of a producer in a
+ProducersExpiredRecord."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]

@@ -16,13 +16,13 @@ import msgspec
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.node.proposals import Proposal, Proposals
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES
+from pidkeeper.controller.state.commit_decisions import MAX_COMMIT_BYTES
 from pidkeeper.controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import CommitObject, GroupRequest, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.groups import GROUP_BYTES, MAX_GROUP_ID_LENGTH, MAX_MEMBERS_BYTES, MAX_PROTOCOL_TYPE_LENGTH
-from pidkeeper.protocol.logs import BATCH_BYTES, MAX_OBJECT_BATCHES, OBJECT_BYTES
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
 from pidkeeper.service.histogram import Histogram
 
@@ -38,10 +38,6 @@ MAX_WAITING_COMMITS: Final = 1024
 
 MAX_WAITING_GROUPS: Final = 4096
 """Requests about consumer groups waiting likewise: a consumer has one under way."""
-
-MAX_COMMIT_BYTES: Final = OBJECT_BYTES + BATCH_BYTES * MAX_OBJECT_BATCHES
-"""Of one entry, for commits of objects: the largest one, or several smaller ones. All else waits for the decision about
-so many batches at most, some 10 ms."""
 
 MAX_GROUP_BYTES: Final = GROUP_BYTES + 4 * (MAX_GROUP_ID_LENGTH + MAX_PROTOCOL_TYPE_LENGTH) + MAX_MEMBERS_BYTES
 """Of one entry, for consumer groups: the largest one, as many offsets as one record has, or some 600 commits of one

@@ -8,12 +8,30 @@ from typing import Final
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.logs import producers
-from pidkeeper.controller.state.transitions import has_joined
+from pidkeeper.controller.state.transitions import add_partitions, has_joined
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
-from pidkeeper.protocol.logs import BATCH_BYTES, OBJECT_BYTES, BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
-from pidkeeper.protocol.metadata_version import PARTITION_LOGS
-from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from pidkeeper.protocol.logs import (
+    BATCH_BYTES,
+    MAX_OBJECT_BATCHES,
+    OBJECT_BYTES,
+    BatchCoordinates,
+    ObjectId,
+    ObjectRecord,
+    TopicRecord,
+)
+from pidkeeper.protocol.metadata_version import PARTITION_LOGS, TRANSACTION_EPOCHS
+from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartitions
+
+MAX_COMMIT_BYTES: Final = OBJECT_BYTES + BATCH_BYTES * MAX_OBJECT_BATCHES
+"""Of one entry, for commits of objects: the largest one, or several smaller ones. All else waits for the decision about
+so many batches at most, some 10 ms."""
+
+_NEVER_JOINS: Final = {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+"""Why a partition does not join, as a producer of records is told: the transaction has too many, or is not its own."""
 
 _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
@@ -21,7 +39,8 @@ _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectResponse:
     """Let the batches of an object join their logs, each that may; the same answer when it is asked again.
 
-    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, STORE_REFUSED, NOT_ENOUGH_REPLICAS if too many brokers commit,
+    A partition that joins its producer's transaction has a record before the object's. Raises UNSUPPORTED_VERSION,
+    BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, STORE_REFUSED, NOT_ENOUGH_REPLICAS if too many brokers commit,
     and INVALID_REQUEST for what no agent asks.
     """
     draft.require(PARTITION_LOGS)
@@ -37,11 +56,12 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         return CommitObjectResponse(list(last.outcomes), last.referenced)
     _check_layout(request)
+    joining_ids = _joining(draft, request)
     if not logs.has_room_for_commit(name.broker_id):
         raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "no more brokers may commit objects: unregister some")
     outcomes, joining = [], []
-    for batch in request.batches:
-        outcome = _join(draft, batch)
+    for number, batch in enumerate(request.batches):
+        outcome = _join(draft, batch, joining_ids.get(number))
         if isinstance(outcome, BatchCoordinates):
             joining.append(outcome)
             outcomes.append(outcome.base_offset)
@@ -55,8 +75,9 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
 
 
 def most_bytes(request: requests.CommitObject) -> int:
-    """Bytes that the record takes at most."""
-    return OBJECT_BYTES + BATCH_BYTES * len(request.batches)
+    """Bytes that the records take at most. One that would take more than the largest is refused."""
+    joining = sum(one.encoded_bytes for one in request.joining)
+    return min(OBJECT_BYTES + BATCH_BYTES * len(request.batches) + joining, MAX_COMMIT_BYTES)
 
 
 def check_committer(draft: Draft, name: ObjectId, founding_id: uuid.UUID) -> None:
@@ -94,15 +115,34 @@ def _check_layout(request: requests.CommitObject) -> None:
         )
 
 
-def _join(draft: Draft, batch: OfferedBatch) -> BatchCoordinates | int | ErrorCode:
-    """The place that a batch gets, the offset that it has already, or why it must not join."""
+def _joining(draft: Draft, request: requests.CommitObject) -> dict[int, str]:
+    """Under which transactional id the partition of a batch may join a transaction, by the batch's index."""
+    if not request.joining:
+        return {}
+    draft.require(TRANSACTION_EPOCHS)
+    if any(
+        one.batch >= len(request.batches) or not request.batches[one.batch].transactional for one in request.joining
+    ):
+        raise RequestError(ErrorCode.INVALID_REQUEST, "only transactional batches of the object join a transaction")
+    size = sum(one.encoded_bytes for one in request.joining)
+    if OBJECT_BYTES + BATCH_BYTES * len(request.batches) + size > MAX_COMMIT_BYTES:
+        detail = f"{len(request.batches)} batches and {size} bytes of partitions that join are too much for one object"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+    return {one.batch: one.transactional_id for one in request.joining}
+
+
+def _join(draft: Draft, batch: OfferedBatch, joining_id: str | None) -> BatchCoordinates | int | ErrorCode:
+    """The place that a batch gets, the offset that it has already, or why it must not join.
+
+    `joining_id`: its partition joins the transaction under way with it, or begins one.
+    """
     logs, log, producer_id = draft.logs, batch.log, batch.producer_id
     topic = logs.topic_of(log)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     entry = None
     if producer_id != NO_PRODUCER_ID:
-        if (refused := _refuse_pair(draft, topic, batch)) is not None:
+        if (refused := _refuse_pair(draft, topic, batch, joining_id)) is not None:
             return refused
         entry = logs.producer(log, producer_id)
         if (offset := producers.find_duplicate(entry, batch)) is not None:
@@ -111,6 +151,8 @@ def _join(draft: Draft, batch: OfferedBatch) -> BatchCoordinates | int | ErrorCo
             return refused
     if not logs.has_room(entry, producer_id, transactional=batch.transactional):
         return ErrorCode.NOT_ENOUGH_REPLICAS
+    if joining_id is not None and (refused := _join_transaction(draft, topic, batch, joining_id)) is not None:
+        return refused
     placed = BatchCoordinates(
         log,
         logs.end(log),
@@ -127,7 +169,25 @@ def _join(draft: Draft, batch: OfferedBatch) -> BatchCoordinates | int | ErrorCo
     return placed
 
 
-def _refuse_pair(draft: Draft, topic: TopicRecord, batch: OfferedBatch) -> ErrorCode | None:
+def _join_transaction(draft: Draft, topic: TopicRecord, batch: OfferedBatch, joining_id: str) -> ErrorCode | None:
+    """Have the partition of a batch join its producer's transaction, or why it must not."""
+    try:
+        record, joined = add_partitions(
+            draft.transaction(joining_id),
+            joining_id,
+            producer=(batch.producer_id, batch.producer_epoch),
+            topics=(TopicPartitions(topic.name, (batch.log - topic.first_log,)),),
+            now_ms=draft.timestamp_ms,
+        )
+        if joined is not None:
+            draft.write_transaction(record, joined)
+    except RequestError as error:
+        # What is full or under way passes.
+        return _NEVER_JOINS.get(error.code, ErrorCode.NOT_ENOUGH_REPLICAS)
+    return None
+
+
+def _refuse_pair(draft: Draft, topic: TopicRecord, batch: OfferedBatch, joining_id: str | None) -> ErrorCode | None:
     """Why a producer with that pair may not write here, or not in a transaction; what KIP-890 asks a coordinator."""
     if batch.producer_id >= draft.next_producer_id or draft.own_ids.holds(batch.producer_id):
         # Nobody was given it: whoever has it is of another cluster, or of a past that a backup does not know.
@@ -138,6 +198,9 @@ def _refuse_pair(draft: Draft, topic: TopicRecord, batch: OfferedBatch) -> Error
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING if batch.transactional else None
     if (record.producer_id, record.producer_epoch) != (batch.producer_id, batch.producer_epoch):
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if joining_id is not None:
+        # Somebody else's transaction is nothing that the caller was allowed to begin.
+        return None if record.transactional_id == joining_id else ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if batch.transactional and not has_joined(record, topic.name, batch.log - topic.first_log):
         return ErrorCode.INVALID_TXN_STATE
     return None

@@ -87,6 +87,10 @@ def most_records(request: requests.Request) -> int:
         return 1 if request.claimed is None else 2
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
+    if isinstance(request, requests.CommitObject):
+        return 1 + len(request.joining)
+    if isinstance(request, requests.CommitOffsets):
+        return 1 if request.transaction is None else 1 + request.transaction.joining
     if isinstance(request, requests.EndTxn):
         return 1 + request.new_epoch + (request.new_epoch and request.may_take_block)
     if isinstance(request, requests.RegisterBroker):

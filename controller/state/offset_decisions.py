@@ -26,13 +26,16 @@ from pidkeeper.protocol.groups import (
     TopicOffsets,
     offsets_partition,
 )
-from pidkeeper.protocol.metadata_version import GROUPS
+from pidkeeper.protocol.logs import JOIN_BYTES
+from pidkeeper.protocol.metadata_version import GROUPS, TRANSACTION_EPOCHS
 from pidkeeper.protocol.transactions import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     PARTITION_BYTES,
     TOPIC_BYTES,
+    AddPartitionsRecord,
     TopicPartitions,
+    TransactionRecord,
 )
 
 _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -41,19 +44,25 @@ _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 def commit_offsets(draft: Draft, request: requests.CommitOffsets) -> CommitOffsetsResponse:
     """Kafka's `validateOffsetCommit` and `validateTransactionalOffsetCommit`; the codes of the partitions in order.
 
-    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; about a transaction as `transitions.check_joined`; about the
-    group ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and NON_EMPTY_GROUP to an operator;
-    INVALID_COMMIT_OFFSET_SIZE, COORDINATOR_NOT_AVAILABLE at a bound. All offsets that are kept are in one record.
+    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; about a transaction as `transitions.check_joined` or
+    `add_partitions`; about the group ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and NON_EMPTY_GROUP to
+    an operator; INVALID_COMMIT_OFFSET_SIZE, COORDINATOR_NOT_AVAILABLE at a bound. All offsets that are kept are in one
+    record.
     """
     draft.require(GROUPS)
     if request.broker is not None:
         draft.check_broker(*request.broker)
-    pair = _NO_PAIR if request.transaction is None else _check_transaction(draft, request.group_id, request.transaction)
+    transaction, joined = request.transaction, None
+    if transaction is not None:
+        joined = _check_transaction(draft, request.group_id, transaction)
     _check_committer(draft.groups.get(request.group_id), request)
     codes, kept = _sift(draft, request.topics)
     if kept:
+        pair = _NO_PAIR if transaction is None else (transaction.producer_id, transaction.producer_epoch)
         record = OffsetsRecord(request.group_id, *pair, kept, draft.timestamp_ms)
         _check_room(draft, record)
+        if joined is not None:
+            draft.write_transaction(*joined)
         draft.write_group(record)
     return CommitOffsetsResponse(codes)
 
@@ -101,13 +110,22 @@ def expire_offsets(draft: Draft, request: requests.ExpireOffsets) -> None:
         draft.write_group(RemoveOffsetsRecord(request.group_id, fitting, draft.timestamp_ms))
 
 
-def _check_transaction(draft: Draft, group_id: str, transaction: OffsetsTransaction) -> tuple[int, int]:
-    """The pair of a transaction that is to settle offsets of a group."""
+def _check_transaction(
+    draft: Draft, group_id: str, transaction: OffsetsTransaction
+) -> tuple[TransactionRecord, AddPartitionsRecord] | None:
+    """Raise RequestError unless a transaction may settle a group's offsets; what is to be written before them."""
     producer = transaction.producer_id, transaction.producer_epoch
-    name = transaction.transactional_id
-    place = OFFSETS_TOPIC, offsets_partition(group_id)
-    transitions.check_joined(draft.transaction(name), name, producer=producer, topic=place[0], partition=place[1])
-    return producer
+    name, partition = transaction.transactional_id, offsets_partition(group_id)
+    before = draft.transaction(name)
+    if not transaction.joining:
+        transitions.check_joined(before, name, producer=producer, topic=OFFSETS_TOPIC, partition=partition)
+        return None
+    draft.require(TRANSACTION_EPOCHS)
+    topics = (TopicPartitions(OFFSETS_TOPIC, (partition,)),)
+    record, joined = transitions.add_partitions(
+        before, name, producer=producer, topics=topics, now_ms=draft.timestamp_ms
+    )
+    return None if joined is None else (record, joined)
 
 
 def _check_committer(group: Group | None, request: requests.CommitOffsets) -> None:
@@ -213,9 +231,12 @@ def _by_topic(places: Iterable[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
 
 
 def most_bytes(request: requests.CommitOffsets | requests.DeleteOffsets | requests.ExpireOffsets) -> int:
-    """Bytes that the record takes at most. What would take more than one may is refused, and needs no more room."""
+    """Bytes that the records take at most. What would take more than one may is refused, and needs no more room."""
     if isinstance(request, requests.ExpireOffsets):
         size = sum(TOPIC_BYTES + len(topic.encode()) + PARTITION_BYTES for topic, _, _ in request.offsets)
     else:
         size = sum(one.encoded_bytes for one in request.topics)
-    return OFFSETS_RECORD_BYTES + len(request.group_id.encode()) + min(size, MAX_OFFSETS_BYTES)
+    joined = 0
+    if isinstance(request, requests.CommitOffsets) and request.transaction is not None and request.transaction.joining:
+        joined = JOIN_BYTES + len(request.transaction.transactional_id.encode())
+    return joined + OFFSETS_RECORD_BYTES + len(request.group_id.encode()) + min(size, MAX_OFFSETS_BYTES)

@@ -9,7 +9,7 @@ import msgspec
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.group_messages import OffsetsTransaction
 from pidkeeper.protocol.groups import GroupMember, TopicOffsets
-from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.log_messages import JoiningBatch, OfferedBatch
 from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
@@ -270,6 +270,7 @@ class CommitObject(msgspec.Struct, frozen=True):
     founding_id: uuid.UUID
     size: int
     batches: tuple[OfferedBatch, ...]
+    joining: tuple[JoiningBatch, ...] = ()
 
 
 class ExpireProducers(msgspec.Struct, frozen=True):

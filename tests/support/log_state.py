@@ -14,7 +14,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
-from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.log_messages import JoiningBatch, OfferedBatch
 from pidkeeper.protocol.logs import BrokerStoreRecord, ObjectId
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import (
@@ -77,13 +77,14 @@ def data(
     return OfferedBatch(log, records, 0, size, *producer, sequence, time, transactional)
 
 
-def commit(number: int, *batches: OfferedBatch, broker: int = 1) -> requests.CommitObject:
-    """Commit an object in which these batches lie one behind another."""
+def commit(number: int, *batches: OfferedBatch, broker: int = 1, joining: str = "") -> requests.CommitObject:
+    """Commit an object in which these batches lie one behind another; all join a transaction of `joining`, if given."""
     placed, position = [], 0
     for one in batches:
         placed.append(OfferedBatch(one.log, one.records, position, *_rest(one)))
         position += one.size
-    return requests.CommitObject(ObjectId(broker, EPOCHS[broker], number), FOUNDING, position, tuple(placed))
+    joined = tuple(JoiningBatch(at, joining) for at in range(len(placed))) if joining else ()
+    return requests.CommitObject(ObjectId(broker, EPOCHS[broker], number), FOUNDING, position, tuple(placed), joined)
 
 
 def _rest(one: OfferedBatch) -> tuple[int, int, int, int, int, bool]:
