@@ -52,8 +52,7 @@ class Operations:
 
     async def step(self, call: Call[None, None, TransactionStep]) -> TransactionResponse:
         """Take a step of a transaction."""
-        await self._agent.transactions.step(call.body, self._caller(call))
-        return TransactionResponse(0)
+        return await self._agent.transactions.step(call.body, self._caller(call))
 
     def _caller(self, call: Call[Any, Any, Any]) -> Caller:
         may_use = anything if self._acls is None else self._acls.may_use(call.principal.name)

@@ -29,12 +29,13 @@ class AddOffsetsToTxn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndTxn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Kafka's EndTxnRequest (API key 26)."""
+    """Kafka's EndTxnRequest (API key 26). `new_epoch`: as from version 5 on."""
 
     transactional_id: str
     producer_id: AnyProducerId
     producer_epoch: AnyEpoch
     committed: bool
+    new_epoch: bool = False
 
 
 TransactionStep = AddPartitionsToTxn | AddOffsetsToTxn | EndTxn

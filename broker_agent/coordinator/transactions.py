@@ -34,8 +34,9 @@ from pidkeeper.protocol.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
     TransactionalInitRequest,
+    TransactionResponse,
 )
-from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS, TRANSACTIONAL_BLOCKS
 from pidkeeper.service.histogram import durations
 
 MAX_CANDIDATES: Final = 4
@@ -117,9 +118,9 @@ class Transactions:
         """The pair for a transactional id. Needs one: without it the reserve alone answers."""
         return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request, caller))
 
-    async def step(self, request: TransactionStep, caller: Caller = ANYBODY) -> None:
+    async def step(self, request: TransactionStep, caller: Caller = ANYBODY) -> TransactionResponse:
         """A step of the transaction that `request.transactional_id` has or begins."""
-        await self._counted(KINDS[type(request)], self._step(request, caller))
+        return await self._counted(KINDS[type(request)], self._step(request, caller))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
         began = self._clock()
@@ -174,22 +175,26 @@ class Transactions:
             for candidate in taken:
                 candidates.settle(candidate, given=given, certain=certain)
 
-    async def _step(self, request: TransactionStep, caller: Caller) -> None:
+    async def _step(self, request: TransactionStep, caller: Caller) -> TransactionResponse:
         check_allowed(request.transactional_id, caller.may_use)
         check_producer(request)
         topics = topics_of(request)
         if topics == []:
-            return
+            return TransactionResponse(0)
+        if isinstance(request, EndTxn) and request.new_epoch and self._session.metadata_version < TRANSACTION_EPOCHS:
+            raise _come_again("not all controllers are known to give epochs with the end of transactions")
         epoch = self._begin()
         client = self._client
         common = (self._session.broker_id, epoch, request.transactional_id, request.producer_id, request.producer_epoch)
         try:
             if isinstance(request, EndTxn):
-                await client.end_txn(self._unless_late(EndTxnRequest(*common, request.committed), caller))
-            else:
-                assert topics is not None, f"no topics in {request}"
-                added = AddPartitionsToTxnRequest(*common, topics)
-                await client.add_partitions_to_txn(self._unless_late(added, caller))
+                ended = EndTxnRequest(*common, request.committed, request.new_epoch)
+                answer = await client.end_txn(self._unless_late(ended, caller))
+                self.highest_given = max(self.highest_given, answer.producer_id)
+                return answer
+            assert topics is not None, f"no topics in {request}"
+            added = AddPartitionsToTxnRequest(*common, topics)
+            return await client.add_partitions_to_txn(self._unless_late(added, caller))
         except RequestError as error:
             raise self._told(error, epoch) from None
         finally:

@@ -27,11 +27,15 @@ NOT_IDEMPOTENT: Final = (-1, -1, -1)
 
 
 class NewBatch(NamedTuple):
-    """A batch that wants to join a log: its bytes, and what its header tells."""
+    """A batch that wants to join a log: its bytes, and what its header tells.
+
+    `joining_id`: the transactional id whose transaction its partition joins with it, None if it has to have before.
+    """
 
     log: int
     data: bytes
     header: BatchHeader
+    joining_id: str | None = None
 
     def offered(self, position: int) -> OfferedBatch:
         """As the quorum is told of it, at `position` of its object."""
@@ -49,8 +53,11 @@ class NewBatch(NamedTuple):
         )
 
 
-def checked_batch(records: Buffer | None, log: int, *, max_bytes: int, transactional: bool) -> NewBatch:
+def checked_batch(
+    records: Buffer | None, log: int, *, max_bytes: int, transactional: bool, joining_id: str | None = None
+) -> NewBatch:
     """The one batch that `records` is, for `log`. `transactional`: whether the request has a transactional id.
+    `joining_id`: as of NewBatch, if the batch is a transaction's.
 
     Raises BatchError with Kafka's code for what may not be appended. The bytes of a view are copied: it would keep more
     in memory.
@@ -65,7 +72,7 @@ def checked_batch(records: Buffer | None, log: int, *, max_bytes: int, transacti
     check_crc(records, header)
     _check_kind(header, transactional=transactional)
     _check_producer(header)
-    return NewBatch(log, bytes(records), header)
+    return NewBatch(log, bytes(records), header, joining_id if header.is_transactional else None)
 
 
 def _check_kind(header: BatchHeader, *, transactional: bool) -> None:

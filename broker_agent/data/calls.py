@@ -62,11 +62,13 @@ class Registration(Protocol):
     """Under which name objects are put. `Session` is one; the epoch and the founding are None before the first.
 
     `store_epoch`: the epoch under which the quorum was last told of the store, None before it ever was: only then is it
-    known to be the cluster's. It takes no objects under another epoch.
+    known to be the cluster's. It takes no objects under another epoch. `metadata_version`: the quorum's, as far as was
+    heard.
     """
 
     broker_id: int
     broker_epoch: int | None
+    metadata_version: int
     founding_id: uuid.UUID | None
 
     @property

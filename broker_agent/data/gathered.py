@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from pidkeeper.broker_agent.data.batches import NewBatch
 from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
-from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
-from pidkeeper.protocol.logs import ObjectId
+from pidkeeper.protocol.log_messages import CommitObjectRequest, JoiningBatch, OfferedBatch
+from pidkeeper.protocol.logs import MAX_JOINING, MAX_JOINING_BYTES, ObjectId
 
 
 class PendingAppend:
@@ -67,10 +67,11 @@ class GatheredObject:
     `id` and `founding_id` are its name, once it has one; `offered`: whether the quorum was ever told of that name.
     """
 
-    __slots__ = ("_parts", "deadline", "founding_id", "id", "offered", "pieces", "size")
+    __slots__ = ("_joining", "_joining_bytes", "_parts", "deadline", "founding_id", "id", "offered", "pieces", "size")
 
     def __init__(self) -> None:
         self._parts: list[tuple[PendingAppend, int]] = []
+        self._joining = self._joining_bytes = 0
         self.pieces: list[bytes] = []
         self.size = 0
         self.deadline = 0.0
@@ -81,9 +82,20 @@ class GatheredObject:
     def __len__(self) -> int:
         return len(self._parts)
 
+    def has_room_to_join(self, batch: NewBatch) -> bool:
+        """Whether one more may have its partition join a transaction; those that do not need no such room."""
+        if batch.joining_id is None:
+            return True
+        more = JoiningBatch(len(self), batch.joining_id).encoded_bytes
+        return self._joining < MAX_JOINING and self._joining_bytes + more <= MAX_JOINING_BYTES
+
     def add(self, pending: PendingAppend) -> None:
         """Take the next batch of a request."""
-        size = len(pending.batches[pending.launched].data)
+        batch = pending.batches[pending.launched]
+        size = len(batch.data)
+        if batch.joining_id is not None:
+            self._joining += 1
+            self._joining_bytes += JoiningBatch(len(self), batch.joining_id).encoded_bytes
         self._parts.append((pending, pending.launched))
         self.size += size
         self.deadline = max(self.deadline, pending.deadline)
@@ -110,14 +122,23 @@ class GatheredObject:
         """What the quorum is asked, once it has a name."""
         assert self.id is not None and self.founding_id is not None, "the object has no name yet"
         offered: list[OfferedBatch] = []
+        joining: list[JoiningBatch] = []
         position = 0
-        for pending, index in self._parts:
+        for at, (pending, index) in enumerate(self._parts):
             batch = pending.batches[index]
             offered.append(batch.offered(position))
+            if batch.joining_id is not None:
+                joining.append(JoiningBatch(at, batch.joining_id))
             position += len(batch.data)
         name = self.id
         return CommitObjectRequest(
-            name.broker_id, name.broker_epoch, self.founding_id, name.number, self.size, tuple(offered)
+            name.broker_id,
+            name.broker_epoch,
+            self.founding_id,
+            name.number,
+            self.size,
+            tuple(offered),
+            tuple(joining),
         )
 
     def settle(self, outcomes: Sequence[int]) -> None:

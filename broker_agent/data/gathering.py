@@ -171,8 +171,9 @@ class Gatherer:
         item = GatheredObject()
         while self._queue and len(item) < MAX_GATHERED_BATCHES:
             pending = self._queue[0]
-            size = len(pending.batches[pending.launched].data)
-            if len(item) and item.size + size > self._max_bytes:
+            batch = pending.batches[pending.launched]
+            full = item.size + len(batch.data) > self._max_bytes or not item.has_room_to_join(batch)
+            if len(item) and full:
                 break
             item.add(pending)
             if pending.launched == len(pending.batches):

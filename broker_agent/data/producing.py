@@ -31,6 +31,7 @@ from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionAppend, Prod
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchError
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_messages import TopicDescription
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 
 MAX_SECONDS: Final = 30.0
 """Kafka's default of producers' `request.timeout.ms`; a request that asks for more has no more."""
@@ -58,7 +59,6 @@ class _Append(NamedTuple):
     wanted: Sequence[_Wanted]
     size: int
     deadline: float
-    transactional: bool
     told: Told
 
 
@@ -92,9 +92,10 @@ class Producer:
         wanted = [
             _Wanted(topic.topic, one.partition, one.records) for topic in request.topics for one in topic.partitions
         ]
-        transactional = request.transactional_id is not None
         code = _refusal(request, caller)
-        if code is None and self._session.store_epoch is None:
+        joins = request.joining and request.transactional_id is not None
+        unheard = joins and self._session.metadata_version < TRANSACTION_EPOCHS
+        if code is None and (self._session.store_epoch is None or unheard):
             # Another agent may have the store; clients look for it, and come again.
             code = NOT_LEADER_OR_FOLLOWER
         if code is not None:
@@ -102,7 +103,7 @@ class Producer:
             return
         seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
         size = sum([len(one.records) for one in wanted if one.records is not None])
-        append = _Append(request, wanted, size, loop.time() + seconds, transactional, told)
+        append = _Append(request, wanted, size, loop.time() + seconds, told)
         names = {one.topic for one in request.topics}
         topics = {name: topic for name in names if (topic := self._topics.known(name)) is not None}
         if len(topics) == len(names) and self._turns.are_free(names) and self._gatherer.room.take_now(append.size):
@@ -150,7 +151,7 @@ class Producer:
         """Have what is not refused join the queue. All of the request has room."""
         wanted, kept = append.wanted, 0
         try:
-            outcomes, batches = self._check(wanted, topics, transactional=append.transactional)
+            outcomes, batches = self._check(append, topics)
             kept = sum(len(batch.data) for batch in batches.values())
         finally:
             self._gatherer.room.give_back(append.size - kept)
@@ -166,18 +167,26 @@ class Producer:
             asyncio.get_running_loop().call_soon(answer, ())
 
     def _check(
-        self, wanted: Sequence[_Wanted], topics: dict[str, TopicDescription], *, transactional: bool
+        self, append: _Append, topics: dict[str, TopicDescription]
     ) -> tuple[dict[int, PartitionAppend], dict[int, NewBatch]]:
-        """By their index in `wanted`: what is refused, and the batches of the others."""
+        """By their index in what is wanted: what is refused, and the batches of the others."""
+        name = append.request.transactional_id
+        joining_id = name if append.request.joining else None
         refused: dict[int, PartitionAppend] = {}
         batches: dict[int, NewBatch] = {}
-        for index, one in enumerate(wanted):
+        for index, one in enumerate(append.wanted):
             log = log_of(topics.get(one.topic), one.partition)
             if log is None:
                 refused[index] = PartitionAppend(one.partition, UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             try:
-                batch = checked_batch(one.records, log, max_bytes=self._max_bytes, transactional=transactional)
+                batch = checked_batch(
+                    one.records,
+                    log,
+                    max_bytes=self._max_bytes,
+                    transactional=name is not None,
+                    joining_id=joining_id,
+                )
             except BatchError as error:
                 refused[index] = PartitionAppend(one.partition, error.error_code, error_message=str(error))
                 continue

@@ -44,6 +44,7 @@ from pidkeeper.protocol.groups import (
     PartitionOffset,
     TopicOffsets,
 )
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 
 KNOWS_LOADING: Final = 2
@@ -102,6 +103,8 @@ class OffsetCommitter:
         else:
             code = no_group(request.group_id, GROUP_READ, caller, empty=False)
             code = code or no_member(request.member_id, request.instance_id)
+        if not code and request.joining and self._session.metadata_version < TRANSACTION_EPOCHS:
+            code = COME_AGAIN
         if code:
             return _alike(request.topics, code)
 
@@ -114,7 +117,7 @@ class OffsetCommitter:
                 max(NO_GENERATION, request.generation),
                 request.member_id,
                 request.instance_id,
-                OffsetsTransaction(name, request.producer_id, request.producer_epoch),
+                OffsetsTransaction(name, request.producer_id, request.producer_epoch, request.joining),
             )
 
         return await self._commit(request.topics, caller, make)

@@ -160,7 +160,12 @@ DISPATCH: Final[Mapping[int, Api]] = {
     ADD_OFFSETS_TO_TXN: Api(
         transactions.ADD_OFFSETS_VERSIONS, transactions.read_add_offsets_to_txn_request, _put_to_controllers
     ),
-    END_TXN: Api(transactions.END_VERSIONS, transactions.read_end_txn_request, _put_to_controllers),
+    END_TXN: Api(
+        transactions.END_VERSIONS,
+        transactions.read_end_txn_request,
+        _put_to_controllers,
+        transactions.END_VERSIONS_ALONE,
+    ),
     SASL_AUTHENTICATE: Api(sasl.AUTHENTICATE_VERSIONS, sasl.read_authenticate_request, LocalAnswers.sasl_authenticate),
 }
 
@@ -193,7 +198,10 @@ _GROUPS: Final[Mapping[int, Api]] = MappingProxyType(
         DESCRIBE_GROUPS: Api(describe_groups.VERSIONS, describe_groups.read_describe_groups_request, _put_to_groups),
         LIST_GROUPS: Api(list_groups.VERSIONS, list_groups.read_list_groups_request, _put_to_groups),
         TXN_OFFSET_COMMIT: Api(
-            txn_offset_commit.VERSIONS, txn_offset_commit.read_txn_offset_commit_request, _put_to_groups
+            txn_offset_commit.VERSIONS,
+            txn_offset_commit.read_txn_offset_commit_request,
+            _put_to_groups,
+            txn_offset_commit.ADVERTISED_VERSIONS,
         ),
         DELETE_GROUPS: Api(delete_groups.VERSIONS, delete_groups.read_delete_groups_request, _put_to_groups),
         OFFSET_DELETE: Api(offset_delete.VERSIONS, offset_delete.read_offset_delete_request, _put_to_groups),

@@ -11,7 +11,7 @@ from typing import Final
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.tracing import Span, Tracer
 
 _NAMES: Final[dict[type, str]] = {
@@ -34,10 +34,10 @@ class TracedTransactions:
         with self._span(request):
             return await self._transactions.init_producer_id(request, caller)
 
-    async def step(self, request: TransactionStep, caller: Caller) -> None:
+    async def step(self, request: TransactionStep, caller: Caller) -> TransactionResponse:
         """As `TransactionCalls.step`."""
         with self._span(request):
-            await self._transactions.step(request, caller)
+            return await self._transactions.step(request, caller)
 
     def _span(self, request: InitProducerIdRequest | TransactionStep) -> AbstractContextManager[Span]:
         name = _NAMES[type(request)]

@@ -6,13 +6,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
-from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, TransactionStep
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
-from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
+from pidkeeper.broker_agent.kafka.wire.transactions import (
+    add_partitions_to_txn_response,
+    end_txn_response,
+    error_response,
+)
 from pidkeeper.broker_agent.security.resources import GROUP_READ
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from pidkeeper.protocol.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TransactionResponse,
+    TransactionTopic,
+)
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.service.kafka.wire.primitives import int32
 from pidkeeper.service.kafka.wire.versions import (
@@ -25,6 +34,8 @@ from pidkeeper.service.kafka.wire.versions import (
 OPERATION_NOT_ATTEMPTED: Final = 55
 """Of a partition that might have joined, had another one."""
 
+_NO_PAIR: Final = (-1, -1)
+
 _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""
 
@@ -36,8 +47,9 @@ class TransactionCalls(Protocol):
         """The pair for a transactional id. Raises RequestError."""
         ...
 
-    async def step(self, request: TransactionStep, caller: Caller) -> None:
+    async def step(self, request: TransactionStep, caller: Caller) -> TransactionResponse:
         """A step of a transaction. Raises RequestError."""
+        ...
 
 
 Refused = Callable[[list[TransactionTopic], Caller], Awaitable[Mapping[tuple[str, int], int]]]
@@ -70,8 +82,11 @@ class TransactionResponder:
         if isinstance(request, AddPartitionsToTxn):
             body = await self._add_partitions(call, request)
         else:
-            code = await self._step(call, request)
-            body = error_response(code, flexible=versions.is_flexible(header.api_version))
+            code, producer = await self._step(call, request)
+            if isinstance(request, EndTxn):
+                body = end_txn_response(header.api_version, code, producer)
+            else:
+                body = error_response(code, flexible=versions.is_flexible(header.api_version))
         return frame_response(header, versions, body)
 
     async def _add_partitions(self, call: TransactionalCall, request: AddPartitionsToTxn) -> bytes:
@@ -82,21 +97,21 @@ class TransactionResponder:
         except RequestError:
             code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code
             return add_partitions_to_txn_response(version, request.topics, code)
-        code = OPERATION_NOT_ATTEMPTED if refused else await self._step(call, request)
+        code = OPERATION_NOT_ATTEMPTED if refused else (await self._step(call, request))[0]
         return add_partitions_to_txn_response(version, request.topics, code, refused)
 
-    async def _step(self, call: TransactionalCall, request: TransactionStep) -> int:
-        """Kafka's code."""
+    async def _step(self, call: TransactionalCall, request: TransactionStep) -> tuple[int, tuple[int, int]]:
+        """Kafka's code, and the pair that the producer goes on with, if it is another one."""
         if self._serves_groups and isinstance(request, AddOffsetsToTxn):
             caller = call.caller
             # Whoever may not use the transactional id is told that.
             if caller.may_use(request.transactional_id) and not caller.may(GROUP_READ, request.group_id):
-                return ErrorCode.GROUP_AUTHORIZATION_FAILED.kafka_code
+                return ErrorCode.GROUP_AUTHORIZATION_FAILED.kafka_code, _NO_PAIR
         try:
-            await self._transactions.step(request, call.caller)
+            answer = await self._transactions.step(request, call.caller)
         except RequestError as error:
-            return wire_code(call.header, error.code)
-        return 0
+            return wire_code(call.header, error.code), _NO_PAIR
+        return 0, (answer.producer_id, answer.producer_epoch)
 
     async def _init_producer_id(
         self, call: TransactionalCall, request: InitProducerIdRequest

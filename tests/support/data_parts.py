@@ -12,6 +12,7 @@ from typing import Any
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
 from pidkeeper.broker_agent.data.store.port import ObjectStore
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchHeader, read_batch_header
+from pidkeeper.protocol.metadata_version import LATEST
 from tests.support.log_leader import FOUNDING, LogLeader
 from tests.support.segment_builder import NO_PRODUCER, batch
 from tests.support.waiting import PATIENCE_SECONDS, PAUSE_SECONDS
@@ -28,6 +29,7 @@ class StubRegistration:
     def __init__(self, broker_epoch: int | None = 5) -> None:
         self.broker_id = 7
         self.broker_epoch = broker_epoch
+        self.metadata_version = LATEST
         self.founding_id: uuid.UUID | None = FOUNDING
         self.doubted: list[int] = []
         self.store_told = True

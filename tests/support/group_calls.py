@@ -32,6 +32,7 @@ from pidkeeper.protocol.group_messages import (
     GroupsPage,
     OffsetsPage,
 )
+from pidkeeper.protocol.metadata_version import LATEST
 
 
 class Registered:
@@ -40,6 +41,7 @@ class Registered:
     def __init__(self) -> None:
         self.broker_id = 7
         self.broker_epoch: int | None = 70
+        self.metadata_version = LATEST
         self.founding_id: uuid.UUID | None = None
         self.store_epoch: int | None = 70
         self.doubted: list[int] = []

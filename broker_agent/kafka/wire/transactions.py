@@ -8,7 +8,7 @@ from typing import Final
 
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.protocol.messages import TransactionTopic
-from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
 ADD_PARTITIONS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
@@ -16,8 +16,13 @@ ADD_PARTITIONS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
 
 ADD_OFFSETS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
 
-END_VERSIONS: Final = Versions(0, 4, first_flexible=3)
-"""Version 5 is left out: it means an epoch for each transaction (KIP-890)."""
+END_VERSIONS: Final = Versions(0, 5, first_flexible=3)
+
+NEW_EPOCH_SINCE: Final = 5
+"""The first version of EndTxn that gives the producer another pair (KIP-890)."""
+
+END_VERSIONS_ALONE: Final = Versions(0, NEW_EPOCH_SINCE - 1, first_flexible=3)
+"""What a listener says it serves where no records are kept: whoever keeps them goes by the pairs that it knows."""
 
 
 def read_add_partitions_to_txn_request(reader: Reader, version: int) -> AddPartitionsToTxn:
@@ -41,7 +46,7 @@ def read_add_offsets_to_txn_request(reader: Reader, version: int) -> AddOffsetsT
 def read_end_txn_request(reader: Reader, version: int) -> EndTxn:
     """Read the whole body. Raises WireError."""
     flexible = END_VERSIONS.is_flexible(version)
-    request = EndTxn(*_producer(reader, flexible=flexible), reader.boolean())
+    request = EndTxn(*_producer(reader, flexible=flexible), reader.boolean(), version >= NEW_EPOCH_SINCE)
     _finish(reader, flexible=flexible)
     return request
 
@@ -74,8 +79,15 @@ def add_partitions_to_txn_response(
 
 
 def error_response(error_code: int, *, flexible: bool) -> bytes:
-    """The body of an answer that is an error code alone: AddOffsetsToTxn's and EndTxn's."""
+    """The body of an answer that is an error code alone: AddOffsetsToTxn's, and EndTxn's below version 5."""
     return int32(0) + int16(error_code) + tags(flexible=flexible)
+
+
+def end_txn_response(version: int, error_code: int, producer: tuple[int, int]) -> bytes:
+    """The body of the answer; `producer`: the pair that it goes on with, -1 and -1 beside an error."""
+    if version < NEW_EPOCH_SINCE:
+        return error_response(error_code, flexible=END_VERSIONS.is_flexible(version))
+    return int32(0) + int16(error_code) + int64(producer[0]) + int16(producer[1]) + tags(flexible=True)
 
 
 def _producer(reader: Reader, *, flexible: bool) -> tuple[str, int, int]:

@@ -38,6 +38,7 @@ _correlation_ids = itertools.count(1)
 
 def frame_of(request: Request, version: int, correlation_id: int) -> bytes:
     fields = msgspec.structs.asdict(request)
+    fields.pop("new_epoch", None)  # which is the version's to say
     if isinstance(request, AddPartitionsToTxn):
         topic = KAFKA_PYTHON["add_partitions_to_txn"][0].AddPartitionsToTxnTopic
         fields["topics"] = [topic(version=version, name=one.topic, partitions=one.partitions) for one in request.topics]

@@ -55,7 +55,8 @@ class _Head(NamedTuple):
         (topic,) = self.request.topics
         topics = [TopicRecords(topic.topic, [PartitionRecords(topic.partitions[0].partition, records)])]
         header = RequestHeader(self.header.api_key, self.header.api_version, correlation_id, self.header.client_id)
-        return header, ProduceRequest(self.request.transactional_id, self.request.acks, self.request.timeout_ms, topics)
+        known = self.request
+        return header, ProduceRequest(known.transactional_id, known.acks, known.timeout_ms, topics, known.joining)
 
 
 class KnownProduces:

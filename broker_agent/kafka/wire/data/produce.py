@@ -1,4 +1,4 @@
-"""Produce, key 0, versions 3 to 11 (KIP-98; KIP-467 from version 8, KIP-890 from version 11)."""
+"""Produce, key 0, versions 3 to 12 (KIP-98; KIP-467 from version 8, KIP-890 from version 11)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader
 from pidkeeper.service.kafka.wire.primitives import WireError, array, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
-VERSIONS: Final = Versions(3, 11, first_flexible=9)
-"""Version 12 is left out: in it, Produce adds the partition to the transaction (KIP-890). 13 has topic ids."""
+VERSIONS: Final = Versions(3, 12, first_flexible=9)
+"""Version 13 is left out: it has topic ids."""
 
 ADVERTISED_VERSIONS: Final = Versions(0, 11, first_flexible=9)
 """What a listener says it serves. librdkafka sends nothing compressed to a broker without version 0 (KAFKA-18659)."""
@@ -29,6 +29,7 @@ NO_TIMESTAMP: Final = -1
 _APPEND: Final = struct.Struct(">ihqq")
 """Partition, error, base offset and timestamp."""
 
+_JOINING_SINCE: Final = 12
 _MESSAGES_SINCE: Final = 8
 _LOG_START_SINCE: Final = 5
 
@@ -48,12 +49,14 @@ class TopicRecords(msgspec.Struct, frozen=True):
 
 
 class ProduceRequest(msgspec.Struct, frozen=True):
-    """`acks`: 0 wants no response at all, 1 and -1 do."""
+    """`acks`: 0 wants no response at all, 1 and -1 do. `joining`: partitions join the transaction with what is written
+    to them (KIP-890)."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
     topics: list[TopicRecords]
+    joining: bool = False
 
 
 class RecordError(msgspec.Struct, frozen=True):
@@ -94,7 +97,7 @@ def read_produce_request(reader: RecordsReader, version: int) -> ProduceRequest:
     if flexible:
         reader.skip_tags()
     reader.finish()
-    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics, version >= _JOINING_SINCE)
 
 
 def _read_topic(reader: RecordsReader, left: int, *, flexible: bool) -> TopicRecords:

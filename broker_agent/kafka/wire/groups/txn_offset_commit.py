@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, key 28, versions 0 to 3 (KIP-98; KIP-320 from version 2, KIP-447 from 3)."""
+"""TxnOffsetCommit, key 28, versions 0 to 5 (KIP-98; KIP-320 from version 2, KIP-447 from 3, KIP-890 from 4)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from pidkeeper.broker_agent.kafka.wire.groups.partitions import (
 from pidkeeper.service.kafka.wire.primitives import Reader, int32, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
-VERSIONS: Final = Versions(0, 3, first_flexible=3)
-"""Version 4 is left out: it knows TRANSACTION_ABORTABLE, and version 5 adds the group to the transaction (KIP-890)."""
+VERSIONS: Final = Versions(0, 5, first_flexible=3)
+
+ADVERTISED_VERSIONS: Final = Versions(0, 3, first_flexible=3)
 
 _LEADER_EPOCH_SINCE: Final = 2
 _MEMBERS_SINCE: Final = 3
+_JOINING_SINCE: Final = 5
 
 
 class TxnOffsetCommitRequest(msgspec.Struct, frozen=True):
-    """`generation`, `member_id`, `instance_id`: of the member that read the records; -1, "" and None if not told."""
+    """`generation`, `member_id`, `instance_id`: of the member that read the records; -1, "" and None if not told.
+
+    `joining`: the group joins the transaction with its offsets (KIP-890).
+    """
 
     transactional_id: str
     group_id: str
@@ -35,6 +40,7 @@ class TxnOffsetCommitRequest(msgspec.Struct, frozen=True):
     member_id: str
     instance_id: str | None
     topics: list[TopicCommits]
+    joining: bool = False
 
 
 def read_txn_offset_commit_request(reader: Reader, version: int) -> TxnOffsetCommitRequest:
@@ -48,7 +54,15 @@ def read_txn_offset_commit_request(reader: Reader, version: int) -> TxnOffsetCom
     topics = read_topic_commits(reader, flexible=flexible, leader_epochs=version >= _LEADER_EPOCH_SINCE)
     finish(reader, flexible=flexible)
     return TxnOffsetCommitRequest(
-        transactional_id, group_id, producer_id, producer_epoch, generation, member_id, instance_id, topics
+        transactional_id,
+        group_id,
+        producer_id,
+        producer_epoch,
+        generation,
+        member_id,
+        instance_id,
+        topics,
+        version >= _JOINING_SINCE,
     )
 
 

@@ -18,7 +18,12 @@ from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
 from pidkeeper.broker_agent.security.resources import TOPIC_WRITE
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from pidkeeper.protocol.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TransactionResponse,
+    TransactionTopic,
+)
 from pidkeeper.service.kafka.wire.headers import RequestHeader
 from pidkeeper.service.kafka.wire.versions import ADD_PARTITIONS_TO_TXN
 from tests.support.data_parts import StubRegistration, raising
@@ -34,8 +39,9 @@ class Steps:
     async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         raise AssertionError(f"nobody asks for {request}")
 
-    async def step(self, request: TransactionStep, caller: Caller) -> None:
+    async def step(self, request: TransactionStep, caller: Caller) -> TransactionResponse:
         self.taken.append(request)
+        return TransactionResponse(0)
 
 
 class Asked:

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
-from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
+from pidkeeper.broker_agent.kafka.wire.transactions import (
+    add_partitions_to_txn_response,
+    end_txn_response,
+    error_response,
+)
 from pidkeeper.protocol.messages import TransactionTopic
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
 from pidkeeper.service.kafka.wire.primitives import Reader, WireError
@@ -69,11 +73,11 @@ def test_add_offsets(version: int, producer: tuple[str, int, int], group_id: str
         assert read(frame) == (RequestHeader(25, version, -9, "c"), AddOffsetsToTxn(*producer, group_id))
 
 
-@given(st.integers(0, 4), producers, st.booleans())
+@given(st.integers(0, 5), producers, st.booleans())
 def test_end(version: int, producer: tuple[str, int, int], committed: bool) -> None:
     fields = {"transactional_id": producer[0], "producer_id": producer[1], "producer_epoch": producer[2]}
     for frame in both("end_txn", version, fields | {"committed": committed}):
-        assert read(frame) == (RequestHeader(26, version, -9, "c"), EndTxn(*producer, committed))
+        assert read(frame) == (RequestHeader(26, version, -9, "c"), EndTxn(*producer, committed, version >= 5))
 
 
 @given(st.integers(0, 3), topic_lists, codes)
@@ -106,6 +110,16 @@ def test_answers_that_are_a_code(api: str, key: int, highest: int, code: int) ->
         assert (correlation_id, kio.error_code.value) == (77, code)
 
 
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize(("code", "pair"), [(0, (2**40, 7)), (48, (-1, -1))])
+def test_answers_to_an_end(version: int, code: int, pair: tuple[int, int]) -> None:
+    frame = frame_response(RequestHeader(26, version, 77, None), SERVED[26], end_txn_response(version, code, pair))[4:]
+    _, kio = kio_response("end_txn", version, frame)
+    assert kio.error_code.value == code == kafka_python_response("end_txn", version, frame).error_code
+    if version >= 5:
+        assert (kio.producer_id, kio.producer_epoch) == pair
+
+
 PRODUCER: dict[str, Any] = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 1}
 VALID = [
     kafka_python_request(
@@ -121,7 +135,7 @@ VALID = [
     for version in (1, 3)
 ]
 VALID += [kafka_python_request("add_offsets_to_txn", version, 1, "c", **PRODUCER, group_id="g") for version in (1, 3)]
-VALID += [kafka_python_request("end_txn", version, 1, "c", **PRODUCER, committed=True) for version in (1, 4)]
+VALID += [kafka_python_request("end_txn", version, 1, "c", **PRODUCER, committed=True) for version in (1, 4, 5)]
 
 
 @pytest.mark.parametrize("frame", VALID, ids=lambda frame: f"{frame[1]}-{frame[3]}")
@@ -162,7 +176,7 @@ HEAD_0 = struct.pack(">hhihh", 24, 0, 0, -1, 1) + b"t" + struct.pack(">qh", 5, 1
         (HEAD_0 + struct.pack(">ih1si", 1, 1, b"a", 2**29) + bytes(40), "array of 536870912"),
         (struct.pack(">hhih", 24, 4, 0, -1), "version 4 of API key 24"),
         (struct.pack(">hhih", 25, 4, 0, -1), "version 4 of API key 25"),
-        (struct.pack(">hhih", 26, 5, 0, -1), "version 5 of API key 26"),
+        (struct.pack(">hhih", 26, 6, 0, -1), "version 6 of API key 26"),
         (struct.pack(">hhih", 28, 0, 0, -1), "API key 28 is not served"),
     ],
 )

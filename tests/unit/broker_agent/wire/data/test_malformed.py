@@ -87,7 +87,7 @@ ONE_COMPACT: Final = b"\x02\x02t"
         (head(20, 6, flexible=True) + b"\x02\x02t" + b"\x01" * 16 + b"\x00" + bytes(5), "by name or by id"),
         (head(21, 0) + ONE + HUGE, "array of 2147483647"),
         (head(32, 1) + struct.pack(">ibh1s", 1, 2, 1, b"t") + HUGE, "array of 2147483647"),
-        (head(0, 12), "version 12 of API key 0"),
+        (head(0, 13), "version 13 of API key 0"),
         (head(1, 13), "version 13 of API key 1"),
         (head(1, 3), "version 3 of API key 1"),
     ],

@@ -87,7 +87,7 @@ def test_produce(
         TopicRecords(name, [PartitionRecords(at, None if data is None else memoryview(data)) for at, data in parts])
         for name, parts in topics
     ]
-    check("produce", version, message, ProduceRequest(transactional_id, acks, timeout_ms, expected))
+    check("produce", version, message, ProduceRequest(transactional_id, acks, timeout_ms, expected, version >= 12))
 
 
 def test_records_keep_nothing_else_of_the_frame() -> None:

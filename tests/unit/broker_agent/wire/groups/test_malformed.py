@@ -46,7 +46,7 @@ def head(key: int, version: int, *, flexible: bool = False) -> bytes:
         (head(15, 0) + HUGE, "array of 2147483647"),
         (head(16, 4, flexible=True) + HUGE_COMPACT, "array of 4294967294"),
         (head(28, 0) + b"\x00\x01x" + G + bytes(10) + HUGE, "array of 2147483647"),
-        (head(28, 4), "version 4 of API key 28"),
+        (head(28, 6), "version 6 of API key 28"),
         (head(42, 0) + HUGE, "array of 2147483647"),
         (head(47, 0) + G + HUGE, "array of 2147483647"),
         (head(47, 0) + G + ONE + HUGE, "array of 2147483647"),

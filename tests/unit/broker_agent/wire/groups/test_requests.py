@@ -126,7 +126,8 @@ def test_txn_offset_commit(
     }
     told = topics if version >= 2 else without_epochs(topics)
     whose = member[1:] if version >= 3 else (-1, "", None)
-    expected = TxnOffsetCommitRequest(transactional_id, member[0], producer_id, producer_epoch, *whose, told)
+    producer = (transactional_id, member[0], producer_id, producer_epoch)
+    expected = TxnOffsetCommitRequest(*producer, *whose, told, version >= 5)
     check("txn_offset_commit", version, message, expected)
 
 
