@@ -48,7 +48,7 @@ def test_a_transaction_settles_what_it_holds(pending_first: bool, committed: boo
     assert log.model.overtaken == (pending_first and committed)
 
 
-def test_a_deleted_topic_takes_its_offsets_along() -> None:
+def test_the_model_drops_offsets_with_their_topic() -> None:
     log = Log()
     log.commit(3)
     log.commit(5, PRODUCER)
