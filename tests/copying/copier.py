@@ -13,7 +13,9 @@ from tests.witnesses.programs import TOOLS, java
 SESSION_SECONDS: Final = 10.0
 """Of the copier as a member of its group: its own setting."""
 
-TRANSACTION_MS: Final = 10_000
+TRANSACTION_MS: Final = 30_000
+"""Longer than one stands still: its group has to fence it, and not a timeout."""
+
 TRANSACTION_SIZE: Final = 20
 """Messages at most."""
 
