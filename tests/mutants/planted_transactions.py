@@ -19,7 +19,14 @@ TRANSACTION_BUGS: Final = (
         "last-pair-not-in-the-record",
         "a retry of a bump gives the pair of the first attempt",
         "KAFKA-20310 and KAFKA-20357: the pair before the newest one was in memory alone",
-        (replace(STATE, "initialise", "*supplied", "*NO_PAIR"),),
+        (
+            replace(
+                STATE,
+                "initialise",
+                "_renewed(before, last=supplied, new_id=new_id, now_ms=now_ms)",
+                "_renewed(before, last=NO_PAIR, new_id=new_id, now_ms=now_ms)",
+            ),
+        ),
     ),
     Planted(
         "last-pair-not-in-the-snapshot",
@@ -60,9 +67,9 @@ TRANSACTION_BUGS: Final = (
         (
             replace(
                 STATE,
-                "initialise",
+                "_renewed",
                 "_1.producer_epoch + 1",
-                "_1.producer_epoch + (supplied != NO_PAIR)",
+                "_1.producer_epoch + (last != NO_PAIR)",
             ),
         ),
     ),
@@ -79,13 +86,13 @@ TRANSACTION_BUGS: Final = (
         "new-id-one-epoch-too-late",
         "an epoch is left to fence whoever holds the last one",
         "Kafka's isEpochExhausted: 32766, not 32767",
-        (replace(STATE, "initialise", "_1.producer_epoch >= MAX_EPOCH", "_1.producer_epoch > MAX_EPOCH"),),
+        (replace(STATE, "_renewed", "_1.producer_epoch >= MAX_EPOCH", "_1.producer_epoch > MAX_EPOCH"),),
     ),
     Planted(
         "bump-after-the-last-fence-overflows",
         "no epoch leaves an int16",
         "KAFKA-19367 and KAFKA-19976: InitProducerId bumped twice at 32766",
-        (replace(STATE, "initialise", "_1.producer_epoch >= MAX_EPOCH", "_1.producer_epoch == MAX_EPOCH"),),
+        (replace(STATE, "_renewed", "_1.producer_epoch >= MAX_EPOCH", "_1.producer_epoch == MAX_EPOCH"),),
     ),
     Planted(
         "forgotten-id-comes-back-with-its-old-producer-id",
@@ -214,7 +221,7 @@ TRANSACTION_BUGS: Final = (
         (
             replace(
                 STATE,
-                "initialise",
+                "_renewed",
                 "_1.producer_epoch + 1",
                 "_1.producer_epoch + (_1.status != _S.ONGOING)",
             ),
