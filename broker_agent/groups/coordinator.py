@@ -67,6 +67,9 @@ nobody is given up on."""
 RETRY_BASE_SECONDS: Final = 0.05
 RETRY_MAX_SECONDS: Final = 1.0
 
+_TOO_LARGE: Final = frozenset({ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.MESSAGE_TOO_LARGE})
+"""Who comes again after these hears them again."""
+
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
@@ -375,6 +378,8 @@ class Coordinator:
             _log.warning("the quorum does not answer for group %r: its members come again", held.group.group_id)
         except RequestError as error:
             _log.warning("the quorum does not take group %r: %s", held.group.group_id, error)
+            if error.code in _TOO_LARGE:
+                code = ErrorCode.GROUP_MAX_SIZE_REACHED
         if held.group.state is State.DEAD:
             return
         if version is None:

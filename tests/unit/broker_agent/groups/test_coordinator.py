@@ -286,10 +286,19 @@ def test_a_quorum_that_does_not_answer(rig: CoordinatorRig, coordinator: Coordin
     assert [one.generation for one in rig.quorum.commits] == [1, 2]
 
 
-@pytest.mark.parametrize("code", [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.INVALID_REQUEST])
-def test_a_generation_that_the_quorum_refuses(rig: CoordinatorRig, coordinator: Coordinator, code: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        (ErrorCode.INVALID_REQUEST, NOT_AVAILABLE),
+    ],
+)
+def test_a_generation_that_the_quorum_refuses(
+    rig: CoordinatorRig, coordinator: Coordinator, code: ErrorCode, told: ErrorCode
+) -> None:
     rig.quorum.faults.extend([waiting(0), raising(code)])
-    assert rig.run(join_code(coordinator)) is NOT_AVAILABLE
+    assert rig.run(join_code(coordinator)) is told
     assert coordinator.groups == 0
 
 
