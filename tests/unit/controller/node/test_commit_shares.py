@@ -177,7 +177,7 @@ def one_offset(number: int, metadata: str = "") -> CommitOffsets:
 
 def large_group(group_id: str) -> CommitGroup:
     """As many members as fit, with the longest texts around them."""
-    members = tuple(GroupMember(f"{number:0201}", None, "", "") for number in range(302))
+    members = tuple(GroupMember(f"{number:0235}", None, "", "", 2**31 - 1) for number in range(256))
     return CommitGroup((0, 2), group_id, -1, 2**31 - 1, "\U0001f600" * 64, members)
 
 
