@@ -33,7 +33,6 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (adopting, "ADOPT_SECONDS", 1.0),
             (classic_group, "NEW_MEMBER_MS", 2_500),
             (classic_group, "UNKNOWN_REBALANCE_MS", 2_000),
-            (classic_group, "UNKNOWN_SESSION_MS", 1_500),
             (coordinator, "COMMIT_SECONDS", 2.0),
             (coordinator, "IDLE_SECONDS", 1.0),
             (coordinator, "LOOK_SECONDS", 0.2),
