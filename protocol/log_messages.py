@@ -172,7 +172,7 @@ class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     number: Offset
     size: Size
     batches: Annotated[tuple[OfferedBatch, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
-    joining: Annotated[tuple[JoiningBatch, ...], msgspec.Meta(max_length=MAX_JOINING)] = ()
+    joining: Annotated[list[JoiningBatch], msgspec.Meta(max_length=MAX_JOINING)] = []
 
 
 class CommitObjectResponse(msgspec.Struct, frozen=True):

@@ -138,7 +138,7 @@ class GatheredObject:
             name.number,
             self.size,
             tuple(offered),
-            tuple(joining),
+            joining,
         )
 
     def settle(self, outcomes: Sequence[int]) -> None:

@@ -43,7 +43,7 @@ class LogOperations:
         body = call.body
         check_epoch(body.broker_epoch)
         name = ObjectId(body.broker_id, body.broker_epoch, body.number)
-        request = CommitObject(name, body.founding_id, body.size, body.batches, body.joining)
+        request = CommitObject(name, body.founding_id, body.size, body.batches, tuple(body.joining))
         response: CommitObjectResponse = await self._gate.submit_for(body.broker_id, call, self._gate.commits, request)
         return response
 

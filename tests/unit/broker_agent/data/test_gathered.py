@@ -22,7 +22,7 @@ def test_the_quorum_is_told_which_batches_join() -> None:
     for _ in request.batches:
         item.add(request)
     item.id, item.founding_id = ObjectId(7, 5, 0), FOUNDING
-    assert item.commit_request().joining == (JoiningBatch(1, "a"), JoiningBatch(3, "b"))
+    assert item.commit_request().joining == [JoiningBatch(1, "a"), JoiningBatch(3, "b")]
 
 
 def test_so_many_join_as_the_entry_has_room_for() -> None:
