@@ -33,8 +33,6 @@ _NEVER_JOINS: Final = {
 }
 """Why a partition does not join, as a producer of records is told: the transaction has too many, or is not its own."""
 
-_NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
 
 def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectResponse:
     """Let the batches of an object join their logs, each that may; the same answer when it is asked again.

@@ -163,11 +163,9 @@ def _confluent_read(consumer: confluent_kafka.Consumer) -> list[Found]:
         if message is None:
             continue
         if (error := message.error()) is not None:
-            if error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
-            elif error.code() != confluent_kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
-                # It looks for the coordinator of its group, which it must name, also where partitions are assigned.
+            if error.code() != confluent_kafka.KafkaError._PARTITION_EOF:
                 raise confluent_kafka.KafkaException(error)
+            ended.add(message.partition())
             continue
         headers = message.headers()
         found.append(
