@@ -43,11 +43,16 @@ def quorum_front(address: str, agent: str, broker: str) -> Iterator[None]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         server.close()
-        if left := asyncio.all_tasks(loop):
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.wait(left))
+        loop.run_until_complete(_hang_up(asyncio.all_tasks(loop)))
         loop.close()
+
+
+async def _hang_up(serving: set[asyncio.Task[None]]) -> None:
+    for task in serving:
+        task.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)
+    # A transport lets go of its socket a round of the loop after it was told to, even if its client left last of all.
+    await asyncio.sleep(0)
 
 
 class _Front:
@@ -70,8 +75,8 @@ class _Front:
             pass  # It ends with the client, or with the front.
         finally:
             for _, other in connections.values():
-                other.close()
-            writer.close()
+                other.transport.abort()
+            writer.transport.abort()
 
     async def _answer(self, connections: _Connections, request: bytes) -> bytes:
         (key,) = struct.unpack_from(">h", request)
