@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePath
 
 from pidkeeper.disk.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
@@ -10,6 +11,7 @@ from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,
     NewerSnapshot,
     SnapshotError,
+    at_once,
     check_snapshot,
     decode_snapshot,
     encode_snapshot,
@@ -55,10 +57,10 @@ class SnapshotCatalog:
                 self.damaged[snapshot.name] = error
         return None
 
-    def save(self, image: StateImage) -> SnapshotId:
-        """Write a snapshot; it is durable on return."""
+    def save(self, image: StateImage, rest: Callable[[], None] = at_once) -> SnapshotId:
+        """Write a snapshot; it is durable on return. `rest` is called between its rows."""
         snapshot = SnapshotId(image.index, image.term)
-        write_durably(self._files, self._path / snapshot.name, encode_snapshot(self._cluster_id, image))
+        write_durably(self._files, self._path / snapshot.name, encode_snapshot(self._cluster_id, image, rest))
         return snapshot
 
     def prune(self, keep: int = 2) -> None:

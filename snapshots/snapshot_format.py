@@ -17,7 +17,7 @@ The file ends there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -72,18 +72,25 @@ class _Version(msgspec.Struct):
 _VERSION_DECODER: Final = msgspec.msgpack.Decoder(_Version)
 
 
-def encode_snapshot(cluster_id: str, image: StateImage) -> Iterator[bytes]:
+def at_once() -> None:
+    """No rest between rows."""
+
+
+def encode_snapshot(cluster_id: str, image: StateImage, rest: Callable[[], None] = at_once) -> Iterator[bytes]:
     """The file that keeps `image`, the same bytes on every member, in pieces of about a MiB.
 
-    A state at its limits leaves no room in a member's memory for its own encoding. Raises SnapshotError if the file
+    A state at its limits leaves no room in a member's memory for its own encoding. `rest` is called between rows, so
+    that whoever encodes them beside an event loop can leave the interpreter to it. Raises SnapshotError if the file
     would be too large.
     """
-    body_bytes = sum(map(len, _body(image)))
+    body_bytes = sum(map(len, _rested(_body(image), rest)))
     size = _HEADER.size + body_bytes + _CHECKSUM.size
     if size > MAX_SNAPSHOT_BYTES:
         raise SnapshotError(f"a snapshot of {size} bytes is above the limit of {MAX_SNAPSHOT_BYTES}")
     fields = image.index, image.term, body_bytes
-    return _pieces(_HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), *fields), _body(image))
+    return _pieces(
+        _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), *fields), _rested(_body(image), rest)
+    )
 
 
 def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
@@ -95,6 +102,12 @@ def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
             yield bytes(piece)
             piece.clear()
     yield bytes(piece) + _CHECKSUM.pack(google_crc32c.extend(checksum, bytes(piece)))
+
+
+def _rested(parts: Iterator[bytes], rest: Callable[[], None]) -> Iterator[bytes]:
+    for part in parts:
+        yield part
+        rest()
 
 
 def _body(image: StateImage) -> Iterator[bytes]:

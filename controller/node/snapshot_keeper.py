@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.pace import Pace
 from pidkeeper.controller.node.snapshot_due import SnapshotDue, SnapshotEvery
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
@@ -74,6 +75,7 @@ class SnapshotKeeper:
         self._worker = worker
         self._every = every
         self._due = SnapshotDue(every)
+        self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
         self._receiver: RawSnapshotWriter | None = None
         self.failure: str | None = None
@@ -94,7 +96,8 @@ class SnapshotKeeper:
         self._task = asyncio.get_running_loop().create_task(self._take(state), name="snapshot")
 
     async def stop(self) -> None:
-        """Wait for a snapshot that is being taken."""
+        """Wait for a snapshot that is being taken, which pauses no more."""
+        self._pace.hurry()
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -116,7 +119,7 @@ class SnapshotKeeper:
 
     def _save(self, state: CapturedState) -> None:
         with _short_turns():
-            self._catalog.save(state.image())
+            self._catalog.save(state.image(), self._pace.rest)
             self._catalog.prune()
 
     def _compact(self, state: CapturedState) -> None:

@@ -75,6 +75,22 @@ def test_the_pieces_are_what_an_encoder_makes_of_the_whole_state(count: int) -> 
     assert len(pieces[-1]) < PIECE_BYTES + 1000
 
 
+def test_who_encodes_may_rest_between_rows() -> None:
+    transactions = [msgspec.structs.replace(EMPTY, transactional_id=f"{number:09}") for number in range(100)]
+    image = msgspec.structs.replace(IMAGE, version=LATEST, transactions=transactions)
+    rests = 0
+
+    def rest() -> None:
+        nonlocal rests
+        rests += 1
+
+    pieces = encode_snapshot("cluster-a", image, rest)
+    # To know the size, which stands before the rows, they are encoded twice.
+    assert rests >= 100
+    list(pieces)
+    assert rests >= 200
+
+
 VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
 
 

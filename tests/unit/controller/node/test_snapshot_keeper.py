@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from pidkeeper.controller.node import pace
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
+from pidkeeper.controller.node.pace import Pace
 from pidkeeper.controller.node.snapshot_keeper import SHORT_SECONDS
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import ENTRY_BYTES, InstallSnapshot, Message
@@ -222,6 +224,30 @@ async def test_while_one_is_made_the_loop_has_its_turn_sooner(clusters: list[Loo
     await keeper.stop()
     assert seen == [pytest.approx(SHORT_SECONDS)] * len(seen)
     assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+
+
+async def test_a_stop_does_not_wait_for_the_pauses_of_a_snapshot(
+    clusters: list[LoopbackCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    pause = Pace.rest
+
+    def noted(made: Pace) -> None:
+        loop.call_soon_threadsafe(rests.set)
+        pause(made)
+
+    monkeypatch.setattr(Pace, "rest", noted)
+    monkeypatch.setattr(pace, "WORK_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "REST_SECONDS", 60.0)
+    cluster = await alone(clusters, MemoryFiles())
+    await cluster.allocate(await cluster.register(), 30)
+    keeper = cluster.members[1].keeper
+    async with asyncio.timeout(10):
+        await rests.wait()
+        assert keeper.taken == 0
+        await keeper.stop()
+    assert keeper.taken == 1
 
 
 async def test_an_archive_that_contradicts_itself_ends_the_member(clusters: list[LoopbackCluster]) -> None:
