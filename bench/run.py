@@ -12,11 +12,12 @@ from typing import Any, Final
 import click
 import msgspec
 
-from bench import agents, data, history
+from bench import agents, copies, data, history
 from bench import leader_cost as cost
 from bench import snapshot_hold as hold
 from bench.agents import AgentsBench
 from bench.cluster import RAISED_OPTIONS
+from bench.copies import CopiesBench
 from bench.data import DataBench
 from bench.history import HistoryBench
 from bench.leader_cost import LeaderCostBench
@@ -41,6 +42,7 @@ ON_THEIR_OWN: Final[Mapping[str, Callable[[Path, bool], Section]]] = {
     "agents": lambda directory, quick: AgentsBench(directory, agents.QUICK if quick else agents.FULL),
     "leader": lambda directory, quick: LeaderCostBench(directory, cost.QUICK if quick else cost.FULL),
     "data": lambda directory, quick: DataBench(directory, data.QUICK if quick else data.FULL),
+    "copies": lambda directory, quick: CopiesBench(directory, copies.QUICK if quick else copies.FULL),
 }
 """Sections with plans of their own, which are commands as well."""
 
