@@ -69,6 +69,7 @@ class ErrorCode(enum.Enum):
     BROKER_ID_NOT_REGISTERED = (102, 404, True, "agent", "the broker id is not registered; register first")
     INCONSISTENT_CLUSTER_ID = (104, 409, False, "operator", "the caller belongs to another cluster")
     TRANSACTIONAL_ID_NOT_FOUND = (105, 404, False, "client", "nothing is known of this transactional id")
+    TRANSACTION_ABORTABLE = (120, 409, False, "client", "the transaction cannot go on: abort it")
     PRODUCER_IDS_EXHAUSTED = (-1, 507, False, "operator", "no producer ID is left below 2^63-1")
     ZOOKEEPER_UNAVAILABLE = (-1, 503, True, "operator", "no block is handed out without ZooKeeper, which is away")
     MIGRATION_UNDER_WAY = (-1, 503, True, "agent", "no block is handed out while the migration takes this step")

@@ -50,8 +50,13 @@ from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 KNOWS_LOADING: Final = 2
 """The first version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
+KNOWS_ABORTABLE: Final = 4
+"""The first version of it whose clients know TRANSACTION_ABORTABLE (KIP-890)."""
+
 _METADATA_TOO_LARGE: Final = ErrorCode.OFFSET_METADATA_TOO_LARGE.kafka_code
 _NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE.kafka_code
+_NO_TRANSACTION: Final = ErrorCode.INVALID_TXN_STATE.kafka_code
+_ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.kafka_code
 _UNKNOWN_PAIR: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING.kafka_code
 
 _Make = Callable[[int, list[TopicOffsets]], CommitOffsetsRequest]
@@ -92,6 +97,8 @@ class OffsetCommitter:
         codes = await self._commit_in_transaction(request, caller)
         if version < KNOWS_LOADING:
             codes = [_NOT_AVAILABLE if one == COME_AGAIN else one for one in codes]
+        elif version >= KNOWS_ABORTABLE:
+            codes = [_ABORTABLE if one == _NO_TRANSACTION else one for one in codes]
         return _told(request.topics, codes)
 
     async def _commit_in_transaction(self, request: TxnOffsetCommitRequest, caller: Caller) -> list[int]:

@@ -93,8 +93,7 @@ def initialise(
     if before is None:
         # A supplied pair is of a mapping that expired (KIP-360, "Prolonged retention").
         return TransactionRecord(transactional_id, new_id(), 0, *NO_PAIR, timeout_ms, _S.EMPTY, now_ms)
-    current = (before.producer_id, before.producer_epoch)
-    last = (before.last_producer_id, before.last_producer_epoch)
+    current, last = (before.producer_id, before.producer_epoch), _last_pair(before)
     if supplied not in {NO_PAIR, current, last} or supplied[1] > MAX_EPOCH:
         raise _fenced(before, supplied)
     if before.status in PREPARED:

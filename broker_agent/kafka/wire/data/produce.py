@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.kafka.wire.primitives import WireError, array, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
@@ -29,7 +30,11 @@ NO_TIMESTAMP: Final = -1
 _APPEND: Final = struct.Struct(">ihqq")
 """Partition, error, base offset and timestamp."""
 
+_INVALID_TXN_STATE: Final = ErrorCode.INVALID_TXN_STATE.kafka_code
+_TRANSACTION_ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.kafka_code
+
 _JOINING_SINCE: Final = 12
+_ABORTABLE_SINCE: Final = 11
 _MESSAGES_SINCE: Final = 8
 _LOG_START_SINCE: Final = 5
 
@@ -119,7 +124,10 @@ def _read_partition(reader: RecordsReader, *, flexible: bool) -> PartitionRecord
 
 
 def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int = 0) -> bytes:
-    """The body of the answer, without version 10's tagged hints at other leaders (KIP-951)."""
+    """The body of the answer, without version 10's tagged hints at other leaders (KIP-951).
+
+    INVALID_TXN_STATE is TRANSACTION_ABORTABLE from version 11 on: producers abort, and go on (KIP-890).
+    """
     flexible = VERSIONS.is_flexible(version)
     results = [
         string(one.topic, flexible=flexible)
@@ -131,10 +139,12 @@ def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_
 
 
 def _append(one: PartitionAppend, version: int) -> bytes:
-    flexible = VERSIONS.is_flexible(version)
+    flexible, code = VERSIONS.is_flexible(version), one.error_code
+    if code == _INVALID_TXN_STATE and version >= _ABORTABLE_SINCE:
+        code = _TRANSACTION_ABORTABLE
     return b"".join(
         (
-            _APPEND.pack(one.partition, one.error_code, one.base_offset, NO_TIMESTAMP),
+            _APPEND.pack(one.partition, code, one.base_offset, NO_TIMESTAMP),
             int64(one.log_start_offset) if version >= _LOG_START_SINCE else b"",
             _messages(one, flexible=flexible) if version >= _MESSAGES_SINCE else b"",
             tags(flexible=flexible),

@@ -176,6 +176,13 @@ async def test_what_is_wrong_with_the_request_is_told() -> None:
             assert await rig.commit_in_transaction([of("t", 0)], version) == [[code]]
 
 
+async def test_who_has_no_transaction_is_told_to_abort_it_once_clients_know_the_word() -> None:
+    rig = Rig()
+    for version, code in ((3, 48), (4, 120), (5, 120)):
+        rig.calls.refusals = [ErrorCode.INVALID_TXN_STATE]
+        assert await rig.commit_in_transaction([of("t", 0)], version) == [[code]]
+
+
 async def test_a_stale_registration_is_doubted_and_without_one_nobody_is_asked() -> None:
     rig = Rig()
     rig.calls.refusals = [ErrorCode.STALE_BROKER_EPOCH]

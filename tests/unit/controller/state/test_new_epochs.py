@@ -119,6 +119,17 @@ def test_used_up_epochs_give_a_new_id(exhausted: StateMachine, committed: bool) 
     assert one(exhausted, at(MAX_EPOCH + 1, end)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_initialising_with_the_last_pair_of_an_id_gives_the_pair_that_was_missed(
+    exhausted: StateMachine, committed: bool
+) -> None:
+    one(exhausted, at(MAX_EPOCH, replace(END, committed=committed)))
+    again, offset = replace(OWN_INIT, producer_id=1000, producer_epoch=MAX_EPOCH), exhausted.next_offset
+    assert one(exhausted, again) == InitProducerIdResponse(0, 1001, 0)
+    assert exhausted.next_offset == offset
+    assert one(exhausted, replace(again, producer_epoch=MAX_EPOCH + 1)) is ErrorCode.PRODUCER_FENCED
+
+
 def test_a_new_id_is_in_the_history(exhausted: StateMachine) -> None:
     draft = Draft(exhausted, NOW)
     decide(draft, at(MAX_EPOCH))

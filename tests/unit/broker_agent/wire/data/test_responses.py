@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from typing import Any, TypeVar
 
@@ -83,7 +84,7 @@ def test_produce(version: int, topics: list[TopicAppend], throttle: int) -> None
     def plain(one: PartitionAppend) -> Plain:
         return {
             "index": one.partition,
-            "error_code": one.error_code,
+            "error_code": 120 if version >= 11 and one.error_code == 48 else one.error_code,
             "base_offset": one.base_offset,
             "log_append_time_ms": -1,
             "log_start_offset": one.log_start_offset,
@@ -99,6 +100,15 @@ def test_produce(version: int, topics: list[TopicAppend], throttle: int) -> None
         "throttle_time_ms": throttle,
     }
     check("produce", version, produce_response(version, topics, throttle), expected)
+
+
+@pytest.mark.parametrize(("version", "code"), [(10, 48), (11, 120), (12, 120)])
+def test_a_producer_without_a_transaction_is_told_to_abort_it_once_clients_know_the_word(
+    version: int, code: int
+) -> None:
+    body = produce_response(version, [TopicAppend("t", [PartitionAppend(0, 48)])])
+    assert body == produce_response(version, [TopicAppend("t", [PartitionAppend(0, code)])])
+    assert struct.pack(">ih", 0, code) in body
 
 
 views: st.SearchStrategy[Buffer] = st.binary(max_size=30).map(memoryview)
