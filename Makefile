@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # With it each of the thousand processes that tests start compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses copies lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses copies chains lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -194,14 +194,20 @@ peers:  ## see raftos hand out an acknowledged id again, and PySyncObj never syn
 	bench/peers/run.sh raftos_repeat
 	bench/peers/run.sh pysyncobj_nosync
 
-witnesses: $(VENV)/.dev  ## other projects' tests and tools against Kafka and then against agents; needs Java 17, Maven, cargo, a C++ compiler and apt; ONLY=name for one
+witnesses: $(VENV)/.dev  ## other projects' tests and tools against Kafka and then against agents; needs Java 17, Maven, cargo, a C++ compiler, apt and Go; ONLY=name for one
 	$(call jars,kafka,Kafka's broker)
 	@tools/fetch-witnesses || echo "the tests of other projects cannot be had: they are not run" >&2
+	@tools/fetch-franz-go || echo "franz-go's tests cannot be had: they are not run" >&2
 	$(BIN)/python -m tests.witnesses.run $(if $(ONLY),--only $(ONLY))
 
 copies: $(VENV)/.dev  ## Kafka's system test of KIP-447, COUNT courses at a Kafka broker and then at agents; needs Java 17 and Maven; SEED=n, AT=kafka or pidkeeper for one of them
 	$(call jars,kafka,Kafka's broker)
 	$(BIN)/python -m tests.copying.run --count $(or $(COUNT),10) $(if $(SEED),--seed $(SEED)) $(if $(AT),--at $(AT))
+
+chains: $(VENV)/.dev  ## franz-go's tests of groups, COUNT times while agents and the leader are killed; needs Go; SEED=n, AT=kafka for a Kafka broker, which needs Java 17 and Maven
+	$(if $(filter kafka,$(AT)),$(call jars,kafka,Kafka's broker))
+	@tools/fetch-franz-go
+	$(BIN)/python -m tests.witnesses.chains $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(AT),--at $(AT))
 
 lock: $(VENV)/bin/python  ## write the locks again from pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pidkeeper.cli.local_cluster import Agent, LocalCluster
-from tests.support.cluster import new_leader, pause, resume, running_cluster
+from pidkeeper.cli.local_cluster import Agent, LocalCluster, member_name
+from tests.chaos.stage import ChaosCluster
+from tests.support.cluster import CONTROLLER_OPTIONS, bring_back, new_leader, pause, resume, running_cluster
 from tests.support.kafka_broker import KafkaBroker
+from tests.witnesses.fronts import serving
 
 AGENTS: Final = 2
 SESSION_TIMEOUT_MS: Final = 3000
@@ -50,9 +52,9 @@ class Kafka(Place):
 
     name = "kafka"
 
-    def __init__(self, broker: KafkaBroker) -> None:
+    def __init__(self, broker: KafkaBroker, bootstrap: str) -> None:
         self._broker = broker
-        self.bootstrap = broker.bootstrap
+        self.bootstrap = bootstrap
         self.faults = {"the broker is killed": self.harm}
 
     def harm(self) -> None:
@@ -66,10 +68,10 @@ class Ours(Place):
 
     name = "pidkeeper"
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, bootstraps: Sequence[str]) -> None:
         self._cluster = cluster
         agents = cluster.layout.agents
-        self.bootstrap = ",".join(agent.kafka for agent in agents)
+        self.bootstrap = ",".join(bootstraps)
         self._kills = {f"agent {agent.id} is killed": partial(self._kill_agent, agent) for agent in agents}
         self.faults = self._kills | {
             **{f"agent {agent.id} stands still": partial(self._stop_agent, agent) for agent in agents},
@@ -117,9 +119,25 @@ class Ours(Place):
 def kafka(directory: Path) -> Iterator[Place]:
     """A broker that runs meanwhile. Raises AssertionError if it does not start."""
     broker = KafkaBroker(directory, _KAFKA_SETTINGS)
+    with _running(broker):
+        yield Kafka(broker, broker.bootstrap)
+
+
+@contextlib.contextmanager
+def fronted_kafka(directory: Path) -> Iterator[Place]:
+    """The same, whose address stays while it is killed."""
+    with serving(1) as (front,):
+        broker = KafkaBroker(directory, _KAFKA_SETTINGS | {"advertised.listeners": f"PLAINTEXT://{front.address}"})
+        front.server = broker.bootstrap
+        with _running(broker):
+            yield Kafka(broker, front.address)
+
+
+@contextlib.contextmanager
+def _running(broker: KafkaBroker) -> Iterator[None]:
     broker.start()
     try:
-        yield Kafka(broker)
+        yield
     finally:
         broker.close()
 
@@ -128,13 +146,37 @@ def kafka(directory: Path) -> Iterator[Place]:
 def ours(directory: Path) -> Iterator[Place]:
     """A cluster that runs meanwhile."""
     with running_cluster(
+        directory, agents=AGENTS, controller_options=_CONTROLLER_OPTIONS, agent_options=_agent_options(directory)
+    ) as cluster:
+        yield Ours(cluster, [agent.kafka for agent in cluster.layout.agents])
+
+
+@contextlib.contextmanager
+def fronted_ours(directory: Path) -> Iterator[Place]:
+    """The same, whose agents' addresses stay while they are killed."""
+    cluster = ChaosCluster(
         directory,
         agents=AGENTS,
-        controller_options={"broker_session_timeout_ms": SESSION_TIMEOUT_MS},
-        agent_options={
-            "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
-            "data": {"store": str(directory / "store"), "default_partitions": PARTITIONS},
-            "groups": {"min_session_timeout_ms": MIN_SESSION_MS, "initial_rebalance_delay_ms": 0},
-        },
-    ) as cluster:
-        yield Ours(cluster)
+        controller_options=CONTROLLER_OPTIONS | _CONTROLLER_OPTIONS,
+        agent_options=_agent_options(directory),
+    )
+    with serving(AGENTS) as fronts:
+        for front, agent in zip(fronts, cluster.layout.agents, strict=True):
+            front.server = agent.kafka
+            cluster.edits[member_name(agent)] = {"kafka_advertised": front.address}
+        try:
+            bring_back(cluster)
+            yield Ours(cluster, [front.address for front in fronts])
+        finally:
+            cluster.kill(*(one for one in cluster.members() if cluster.running(one)))
+
+
+_CONTROLLER_OPTIONS: Final = {"broker_session_timeout_ms": SESSION_TIMEOUT_MS}
+
+
+def _agent_options(directory: Path) -> dict[str, Any]:
+    return {
+        "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+        "data": {"store": str(directory / "store"), "default_partitions": PARTITIONS},
+        "groups": {"min_session_timeout_ms": MIN_SESSION_MS, "initial_rebalance_delay_ms": 0},
+    }

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from tests.support.kafka_broker import why_unavailable
 from tests.witnesses import (
+    franz_go,
     kafka_commands,
     kafka_python,
     librdkafka,
@@ -61,6 +62,7 @@ WITNESSES: Final = {
         kafka_python.LEFT_OUT,
         kafka_python.why_unavailable,
     ),
+    "franz-go": Witness(franz_go.WITNESS, franz_go.outcomes, franz_go.KNOWN, {}, franz_go.why_unavailable),
     "librdkafka": Witness(librdkafka.WITNESS, librdkafka.outcomes, librdkafka.KNOWN, {}, librdkafka.why_unavailable),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.witnesses import kafka_python, librdkafka, verifiable_consumer
+from tests.witnesses import franz_go, kafka_python, librdkafka, verifiable_consumer
 from tests.witnesses import run as witnesses
 from tests.witnesses.places import PARTITIONS
 from tests.witnesses.programs import EndedError, refusal, run
@@ -34,6 +34,18 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="test.integration.test_admin_integration" name="test_y"><skipped message="no codec"/></testcase>
 </testsuite></testsuites>"""
 
+GO = """=== RUN   TestGroupETL
+=== RUN   TestGroupETL/range/848
+    helpers_test.go:861: broker does not support KIP-848
+    testConsumer sendErr group=x: EOF
+=== NAME  TestGroupETL
+    helpers_test.go:470: no topic
+--- FAIL: TestGroupETL (34.46s)
+    --- PASS: TestGroupETL/range (7.48s)
+    --- SKIP: TestGroupETL/range/848 (0.00s)
+FAIL
+"""
+
 
 def test_subtests_of_librdkafka_that_passed_and_failed() -> None:
     told = librdkafka.told(SUBTEST_PASSED + SUBTEST_FAILED, "do_test")
@@ -59,6 +71,15 @@ def test_tests_of_kafka_python() -> None:
         "producer::test_end_to_end[None]": ("passed", ""),
         "admin::test_x": ("failed", "failure: KeyError: 1"),
         "admin::test_y": ("failed", "skipped: no codec"),
+    }
+
+
+def test_tests_of_franz_go() -> None:
+    told = franz_go.told(GO)
+    assert {name: (one.state, one.shown) for name, one in told.items()} == {
+        "TestGroupETL": ("failed", "\n".join(line.strip() for line in GO.splitlines()[2:6] if line[0] == " ")),
+        "TestGroupETL/range": ("passed", ""),
+        "TestGroupETL/range/848": ("failed", "skipped: broker does not support KIP-848"),
     }
 
 
