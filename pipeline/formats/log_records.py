@@ -118,12 +118,7 @@ def _evidence(record: EvidenceRecord) -> dict[str, Any]:
     }
 
 
-def _object(record: ObjectRecord) -> dict[str, Any]:
-    name = record.object
-    return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
-
-
-def _segment(record: SegmentRecord) -> dict[str, Any]:
+def _object(record: ObjectRecord | SegmentRecord) -> dict[str, Any]:
     name = record.object
     return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
 
@@ -153,7 +148,7 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     ObjectRecord: _object,
     ProducersExpiredRecord: _renamed(),
     ObjectsDeletedRecord: _renamed(timestamp_ms="timestamp_ms"),
-    SegmentRecord: _segment,
+    SegmentRecord: _object,
     LogStartsRecord: _renamed(timestamp_ms="timestamp_ms"),
     CollectionReleasedRecord: _renamed(timestamp_ms="timestamp_ms"),
     GroupRecord: _renamed(**_BROKER, timestamp_ms="timestamp_ms"),

@@ -16,38 +16,18 @@ from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.rolled import RolledLogs, rolled_segment, saved_segments, shape_of
 from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS
+from pidkeeper.pipeline.quorum.partitions.transactions import COMMITTED, IDLE, Transaction, Transactions
 from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.logs import BatchCoordinates, BrokerStoreRecord, ObjectRecord, RemoveTopicRecord, TopicRecord
 from pidkeeper.protocol.records import Record
 from pidkeeper.protocol.segments import LogStartsRecord, SegmentRecord
-from pidkeeper.protocol.transactions import (
-    AddPartitionsRecord,
-    ForgetTransactionRecord,
-    TopicPartitions,
-    TransactionRecord,
-)
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from pidkeeper.snapshots.image import StateImage
 
-ONGOING: Final = 1
-COMMITTED: Final = 4
-IDLE: Final = frozenset((0, COMMITTED, 5))
-"""Kafka's numbers of a transaction's states: empty, committed, aborted are those in which none is under way."""
 NOT_OPEN: Final = -1
 ROWS: Final = 16_384
 """So many rows of a table are handed on at once."""
 _INT64: Final = range(-(2**63), 2**63)
-
-
-class _Transaction(msgspec.Struct):
-    """What is known of a transactional id; `joined`: topics and partitions of its transaction."""
-
-    producer_id: int
-    producer_epoch: int
-    ongoing: bool
-    joined: set[tuple[str, int]]
-
-    def join(self, topics: Iterable[TopicPartitions]) -> None:
-        self.joined.update((topic.topic, number) for topic in topics for number in topic.partitions)
 
 
 class _Log(msgspec.Struct):
@@ -78,8 +58,7 @@ class LogsReplay:
         self._topics: dict[str, TopicRecord] = {}
         self._logs: dict[int, _Log] = {}
         self._removed: list[tuple[int, _Log]] = []
-        self._transactions: dict[str, _Transaction] = {}
-        self._users: dict[int, str] = {}
+        self._transactions = Transactions(() if image is None else image.transactions)
         self._found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._place: tuple[Any, ...] = ()
         self._rolled = RolledLogs(member_id, view)
@@ -87,8 +66,6 @@ class LogsReplay:
             self._begin(image)
 
     def _begin(self, image: StateImage) -> None:
-        for transaction in image.transactions:
-            self._transacted(transaction)
         if (logs := image.logs) is None:
             return
         self._store = None if logs.store_id is None else str(logs.store_id)
@@ -171,26 +148,13 @@ class LogsReplay:
             wrong_from = msgspec.structs.replace(batch, base_offset=min(batch.base_offset, log.end))
             self._fault("log_offsets", wrong_from, timestamp_ms, detail)
         log.end = max(log.end, batch.base_offset + batch.records)
-        if (why := self._no_pair(batch, log)) is not None:
+        what = "a transactional batch" if batch.transactional else "a batch"
+        pair, place = (batch.producer_id, batch.producer_epoch), (log.topic, log.partition)
+        why = self._transactions.why_not(what, pair, place, transactional=batch.transactional)
+        if why is not None:
             self._fault("transaction_pair", batch, timestamp_ms, why)
         if batch.transactional:
             log.open.add(batch.producer_id)
-
-    def _no_pair(self, batch: BatchCoordinates, log: _Log) -> str | None:
-        """Why this batch is not of the transaction that its producer had under way."""
-        pair = f"producer {batch.producer_id}, epoch {batch.producer_epoch}"
-        name = self._users.get(batch.producer_id)
-        transaction = None if name is None else self._transactions.get(name)
-        if transaction is None:
-            return f"a transactional batch of {pair}, which no transactional id has" if batch.transactional else None
-        if (transaction.producer_id, transaction.producer_epoch) != (batch.producer_id, batch.producer_epoch):
-            return (
-                f"a batch of {pair}, and its transactional id has producer {transaction.producer_id}, epoch "
-                f"{transaction.producer_epoch}: it was fenced"
-            )
-        if batch.transactional and not (transaction.ongoing and (log.topic, log.partition) in transaction.joined):
-            return f"a transactional batch of {pair}, whose transaction the partition had not joined"
-        return None
 
     def _fault(self, check: str, batch: BatchCoordinates, timestamp_ms: int, detail: str) -> None:
         row = (check, batch.log, batch.base_offset, batch.producer_id, _time(timestamp_ms), detail)
@@ -217,18 +181,11 @@ class LogsReplay:
             self._removed.append((number, log))
 
     def _transact(self, record: TransactionRecord, _: int | None) -> None:
-        before = self._transactions.get(record.transactional_id)
-        if before is not None and before.ongoing and record.status in IDLE:
+        before = self._transactions.take(record)
+        if before is not None and record.status in IDLE:
             self._end(before, record)
-        self._transacted(record)
 
-    def _transacted(self, record: TransactionRecord) -> None:
-        known = _Transaction(record.producer_id, record.producer_epoch, record.status == ONGOING, set())
-        known.join(record.partitions)
-        self._transactions[record.transactional_id] = known
-        self._users[record.producer_id] = record.transactional_id
-
-    def _end(self, before: _Transaction, after: TransactionRecord) -> None:
+    def _end(self, before: Transaction, after: TransactionRecord) -> None:
         """A marker in each log where something of the transaction is."""
         epoch = after.producer_epoch if after.producer_id == before.producer_id else before.producer_epoch + 1
         for name, partition in before.joined:
@@ -242,16 +199,10 @@ class LogsReplay:
             log.end += 1
 
     def _add(self, record: AddPartitionsRecord, _: int | None) -> None:
-        known = self._transactions.get(record.transactional_id)
-        if known is None:
-            known = _Transaction(record.producer_id, record.producer_epoch, True, set())
-            self._transactions[record.transactional_id] = known
-            self._users[record.producer_id] = record.transactional_id
-        known.ongoing = True
-        known.join(record.topics)
+        self._transactions.add(record)
 
     def _forget(self, record: ForgetTransactionRecord, _: int | None) -> None:
-        self._transactions.pop(record.transactional_id, None)
+        self._transactions.forget(record)
 
     def _found_by(self, record: FoundingRecord | SuccessionRecord, _: int | None) -> None:
         self._founding = str(record.founding_id)
