@@ -298,7 +298,7 @@ def _partition_logs(
     say: Callable[[str], None],
 ) -> AuditedLogs | None:
     """What the members tell of partition logs, beside the store; None where they tell of none."""
-    if not has_rows(con, "views", "coordinates"):
+    if not has_rows(con, "views", "coordinates", "group_faults"):
         return None
     say("following partition logs" if store is None else "reading the store")
     foreign = [one.member_id for one in identity.foreign_members(identity.known_of(con))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -48,7 +49,8 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
-    """One record. `position`: of its entry's frame. `record_number`: within its entry. `schemas` says the rest."""
+    """One record. `position`: of its entry's frame. `record_number`: within its entry. `digest`: a sum of what a
+    record of a group says. `logs.RECORDS` has the same columns."""
 
     segment: str
     position: int
@@ -79,7 +81,14 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     founding_id: str | None = None
     predecessor: str | None = None
     held_to: int | None = None
+    group_id: str | None = None
+    digest: str | None = None
     timestamp_ms: int | None = None
+
+
+def sum_of(value: Any) -> str:
+    """Of a record or of a part of a snapshot: equal ones have equal sums, whichever member's they are."""
+    return hashlib.blake2b(msgspec.msgpack.encode(value), digest_size=8).hexdigest()
 
 
 def _renamed(**names: str) -> Callable[[Any], dict[str, Any]]:
@@ -123,13 +132,18 @@ def _object(record: ObjectRecord | SegmentRecord) -> dict[str, Any]:
     return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
 
 
+def _of_group(**names: str) -> Callable[[Any], dict[str, Any]]:
+    """The same of a record of a group, with a sum of all that it says."""
+    columns = _renamed(**names, group_id="group_id", timestamp_ms="timestamp_ms")
+    return lambda record: columns(record) | {"digest": sum_of(record)}
+
+
+_PLAIN_OFFSETS: Final = _of_group()
+_HELD_OFFSETS: Final = _of_group(producer_id="producer_id", producer_epoch="producer_epoch")
+
+
 def _offsets(record: OffsetsRecord) -> dict[str, Any]:
-    plain = record.producer_id == NO_PRODUCER_ID
-    return {
-        "producer_id": None if plain else record.producer_id,
-        "producer_epoch": None if plain else record.producer_epoch,
-        "timestamp_ms": record.timestamp_ms,
-    }
+    return (_PLAIN_OFFSETS if record.producer_id == NO_PRODUCER_ID else _HELD_OFFSETS)(record)
 
 
 def _voters(record: VotersRecord) -> dict[str, Any]:
@@ -151,10 +165,10 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     SegmentRecord: _object,
     LogStartsRecord: _renamed(timestamp_ms="timestamp_ms"),
     CollectionReleasedRecord: _renamed(timestamp_ms="timestamp_ms"),
-    GroupRecord: _renamed(**_BROKER, timestamp_ms="timestamp_ms"),
-    RemoveGroupRecord: _renamed(timestamp_ms="timestamp_ms"),
+    GroupRecord: _of_group(**_BROKER),
+    RemoveGroupRecord: _of_group(),
     OffsetsRecord: _offsets,
-    RemoveOffsetsRecord: _renamed(timestamp_ms="timestamp_ms"),
+    RemoveOffsetsRecord: _of_group(),
     TransactionalBlockRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),

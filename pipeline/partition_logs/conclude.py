@@ -8,7 +8,16 @@ from pidkeeper.pipeline.engine.duck import has_rows
 from pidkeeper.pipeline.partition_logs import rolled
 from pidkeeper.pipeline.partition_logs.store import Store
 
-CHECKS: Final = ("log_offsets", "coordinates", "objects", "segments", "segment_index", "transaction_pair")
+CHECKS: Final = (
+    "log_offsets",
+    "coordinates",
+    "objects",
+    "segments",
+    "segment_index",
+    "transaction_pair",
+    "group_generation",
+    "group_offsets",
+)
 """In the order of the report. Besides, the checks of segments are run over partition logs as well."""
 MAX_FINDINGS: Final = 1000
 """Of one kind, the first: a store that is lost would give one for each object. The others are counted."""
@@ -62,6 +71,18 @@ select "check", 'violation' as severity, format('{}, offset {}', log_text(f.log)
     case when producer_id >= 0 then producer_id end as last_id, base_offset as "offset", topic, "partition",
     timestamp_ms, name_of(copy.member_id) as member, path_of(copy.file_id) as file, copy.position as "position", detail
 from log_findings f left join partition_logs l using (log)
+"""
+GROUPS_SQL: Final = """
+insert into findings by name
+with told as (
+    select "check", severity, group_id, topic, "partition", log_offset, producer_id, min(timestamp_ms) as timestamp_ms,
+        min({'member_id': member_id, 'file_id': file_id, 'position': "at"}) as copy, min(detail) as detail
+    from group_faults f join reached r using (member_id) where f."index" <= r."index" group by all
+)
+select "check", severity, format('group {}{}', group_id, coalesce(', ' || topic || '-' || "partition", '')) as subject,
+    producer_id as first_id, producer_id as last_id, log_offset as "offset", topic, "partition", timestamp_ms,
+    name_of(copy.member_id) as member, path_of(copy.file_id) as file, copy.position as "position", detail
+from told
 """
 VERSIONS_SQL: Final = """
 insert into findings by name
@@ -172,6 +193,7 @@ def conclude(con: Any, store: Store | None) -> None:
         con.execute(query)
     for table, query in (
         ("log_findings", LOGS_SQL),
+        ("group_faults", GROUPS_SQL),
         ("batch_versions", COORDINATES_SQL),
         ("batch_versions", EARLY_SQL),
     ):

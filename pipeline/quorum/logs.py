@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +13,7 @@ from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import as_problem
-from pidkeeper.pipeline.formats.log_records import RecordRow, entry_records, record_rows
+from pidkeeper.pipeline.formats.log_records import RecordRow, entry_records, record_rows, sum_of
 from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import (
     FIRST_INDEX,
@@ -25,7 +25,8 @@ from pidkeeper.pipeline.formats.write_ahead_log import (
 )
 from pidkeeper.pipeline.quorum.evidence import PROBLEMS
 from pidkeeper.pipeline.quorum.members import Files, Member, read_founding, read_owner
-from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay
+from pidkeeper.pipeline.quorum.partitions.groups import saved_groups
+from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay, SavedGroups
 from pidkeeper.pipeline.quorum.partitions.saved import Copy, saved_logs
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ArchiveError, decode_header
 from pidkeeper.snapshots.cluster_id import unpack_cluster_id
@@ -86,6 +87,7 @@ SNAPSHOTS: Final = pa.schema(
         ("last_timestamp_ms", _LONG),
         ("brokers", _LONG),
         ("transactions", _LONG),
+        ("groups", _TEXT),
         ("voters", _TEXT),
         ("phase", _TEXT),
         ("claimed_by", _TEXT),
@@ -93,7 +95,8 @@ SNAPSHOTS: Final = pa.schema(
     ]
 )
 """The saved states. `next_producer_id`: the lowest ID never handed out; `last_`: the newest block, null without one;
-`brokers`, `transactions`: how many; `voters`: the members as JSON, null while they are the configured ones."""
+`brokers`, `transactions`: how many; `groups`: a sum of them and their offsets, null without any; `voters`: the members
+as JSON, null while they are the configured ones."""
 CLUSTERS: Final = pa.schema([("member_id", _INT), ("cluster_id", _TEXT)])
 """Of which cluster the files of a member say they are."""
 ACCEPTED: Final = pa.schema([("member_id", _INT), ("directory_id", _TEXT), ("term", _LONG), ("index", _LONG)])
@@ -177,10 +180,11 @@ def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
         ]
         yield from _batches("accepted", ACCEPTED, accepted)
     records: list[tuple[Any, ...]] = []
-    saved, image = _saved(files.folder.parent / "snapshots", survey.entries[0].index if survey.entries else 0)
-    first = survey.entries[0].index if survey.entries else None
-    replay = LogsReplay(image, member.member_id, view, whole=image is not None or first == FIRST_INDEX)
-    for item in _rows(survey, saved, replay, files):
+    first = survey.entries[0].index if survey.entries else 0
+    saved = _saved(member, files.folder.parent / "snapshots", first)
+    whole = saved.oldest is not None or first == FIRST_INDEX
+    replay = LogsReplay(saved.oldest, member.member_id, view, whole=whole, later=saved.groups)
+    for item in _rows(survey, saved.ends, replay, files):
         if isinstance(item, Problem):
             yield _problem(member, files, item)
             continue
@@ -193,8 +197,8 @@ def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
     yield from replay.views()
 
 
-def _rows(survey: LogSurvey, saved: dict[int, int], replay: LogsReplay, files: Files) -> Iterator[RecordRow | Problem]:
-    for item in read_entries(survey, saved):
+def _rows(survey: LogSurvey, ends: dict[int, int], replay: LogsReplay, files: Files) -> Iterator[RecordRow | Problem]:
+    for item in read_entries(survey, ends):
         if not isinstance(item, LogEntry):
             yield item
             continue
@@ -206,23 +210,35 @@ def _rows(survey: LogSurvey, saved: dict[int, int], replay: LogsReplay, files: F
         yield from record_rows(item, records)
 
 
-def _saved(folder: Location, first_index: int) -> tuple[dict[int, int], StateImage | None]:
-    """Index and next offset of every whole snapshot in a folder, and the oldest that a log from an index on follows."""
-    found: dict[int, int] = {}
+class _Saved(NamedTuple):
+    """Whole snapshots beside a log. ends: the next offset of each by its index; oldest: the first that the log follows,
+    None if it has its first entry; groups: of FOLLOWED_SNAPSHOTS that were listed, the newest, by index."""
+
+    ends: dict[int, int]
+    oldest: StateImage | None
+    groups: dict[int, SavedGroups]
+
+
+def _saved(member: Member, folder: Location, first_index: int) -> _Saved:
+    ends: dict[int, int] = {}
     oldest: StateImage | None = None
+    groups: dict[int, SavedGroups] = {}
+    listed = next((files.names for files in member.snapshots if files.folder == folder), {})
     try:
-        names = [name for name in folder.names() if name.endswith(".snap")]
+        names = sorted(name for name in folder.names() if name.endswith(".snap"))
     except OSError:
-        return found, oldest
+        names = []
     for name in names:
         try:
             image = decode_snapshot((folder / name).read(MAX_SNAPSHOT_BYTES + 1), name, None)
         except (SnapshotError, OSError):
             continue
-        found[image.index] = image.next_offset
+        ends[image.index] = image.next_offset
         if image.index >= first_index - 1 and (oldest is None or image.index < oldest.index):
             oldest = image
-    return found, oldest if first_index > FIRST_INDEX else None
+        if name in listed and name in names[-FOLLOWED_SNAPSHOTS:]:
+            groups[image.index] = SavedGroups(listed[name], image.next_offset, image.groups)
+    return _Saved(ends, oldest if first_index > FIRST_INDEX else None, groups)
 
 
 # Snapshots.
@@ -241,6 +257,7 @@ def _snapshot(member: Member, files: Files, name: str, view: int | None) -> Iter
     yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
     if view is None:
         return
+    yield from saved_groups(image, member.member_id, files.names[name])
     try:
         yield from saved_logs(image, Copy(member.member_id, files.names[name], view))
     except ValueError as error:
@@ -281,6 +298,7 @@ def _image_columns(image: StateImage) -> tuple[Any, ...]:
         *last,
         len(image.brokers),
         len(image.transactions),
+        None if image.groups is None else sum_of(image.groups),
         None if voters is None else msgspec.json.encode(voters.members).decode(),
         None if migration is None else migration.phase.name,
         None if migration is None else migration.claimed_by,

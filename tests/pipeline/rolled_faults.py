@@ -195,8 +195,8 @@ _OF_INDICES: Final = {
 ROLLED: Final[dict[str, Fault]] = {**_CLEAN, **_UNSEEN, **_OF_SEGMENTS, **_OF_OTHERS, **_OF_INDICES}
 
 
-def check_by_command(root: Path, fault: Fault) -> None:
-    """As `log_faults.check_fault`, by what the command leaves and ends with."""
+def check_by_command(root: Path, fault: Fault) -> list[tuple[Any, ...]]:
+    """As `log_faults.check_fault`, by what the command leaves and ends with; findings as of `log_faults.told`."""
     write_fault(root, fault)
     out = root / "out"
     paths = [str(root / "data"), "--store", str(root / "store"), "--out", str(out)]
@@ -204,11 +204,12 @@ def check_by_command(root: Path, fault: Fault) -> None:
     assert ran.exit_code == EXIT_CODES[fault.verdict], ran.output
     found = told(pq.read_table(next((out / RUNS).iterdir()) / "findings.parquet").to_pylist())
     assert_told(fault, read_verdict(locate(out)), found)
+    return found
 
 
-def check_random(root: Path, seed: int) -> None:
+def check_random(root: Path, seed: int, kind: type[RandomLogs] = RandomLogs) -> None:
     """Whatever agents and clients do, and however far a member lags, nothing is wrong with it."""
-    made = RandomLogs(seed)
+    made = kind(seed)
     write(root, made, lambda sound, node: behind(sound, seed % 9) if node == 1 else sound)
     outcome = look(LocalEngine(), options(root))
     found = [one for one in found_in(outcome) if one[1] == "violation"]

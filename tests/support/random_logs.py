@@ -30,7 +30,15 @@ class RandomLogs(SoundLogs):
             self.ask(topic(name, 2))
         self._pairs = {name: self._pair(name) for name in APPS}
         self._joined: dict[str, set[int]] = {name: set() for name in APPS}
-        actions: list[tuple[int, Callable[[], None]]] = [
+        actions = self._actions()
+        self.snapshot()
+        for _ in range(steps):
+            weights = [weight for weight, _ in actions]
+            self._rng.choices([action for _, action in actions], weights)[0]()
+
+    def _actions(self) -> list[tuple[int, Callable[[], None]]]:
+        """What may happen, and how often beside the others."""
+        return [
             (12, self._write),
             (10, self._write_in_transaction),
             (4, self._end),
@@ -41,10 +49,6 @@ class RandomLogs(SoundLogs):
             (1, self._collect),
             (1, self.snapshot),
         ]
-        self.snapshot()
-        for _ in range(steps):
-            weights = [weight for weight, _ in actions]
-            self._rng.choices([action for _, action in actions], weights)[0]()
 
     def snapshot(self) -> None:
         super().snapshot()

@@ -1,4 +1,4 @@
-"""Follows the partition logs through the records of one member's log, from a snapshot or from the beginning.
+"""Follows partition logs, and groups beside them, through one member's log, from a snapshot or from the beginning.
 
 What the quorum decided is checked against what stood before it: each batch begins where its log ends, and one of a
 transactional id has the id's pair and a partition of the transaction under way. The record that ends a transaction is
@@ -7,27 +7,29 @@ its markers, in each log where something of it is (docs/decisions/0047).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.groups import GroupsReplay
 from pidkeeper.pipeline.quorum.partitions.rolled import RolledLogs, rolled_segment, saved_segments, shape_of
-from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS
+from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS, as_time
 from pidkeeper.pipeline.quorum.partitions.transactions import COMMITTED, IDLE, Transaction, Transactions
 from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.groups import GroupRecord, OffsetsRecord, RemoveGroupRecord, RemoveOffsetsRecord
 from pidkeeper.protocol.logs import BatchCoordinates, BrokerStoreRecord, ObjectRecord, RemoveTopicRecord, TopicRecord
-from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.records import Record, RegisterBrokerRecord, UnregisterBrokerRecord
 from pidkeeper.protocol.segments import LogStartsRecord, SegmentRecord
 from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.snapshots.groups_image import GroupsImage
 from pidkeeper.snapshots.image import StateImage
 
 NOT_OPEN: Final = -1
 ROWS: Final = 16_384
 """So many rows of a table are handed on at once."""
-_INT64: Final = range(-(2**63), 2**63)
 
 
 class _Log(msgspec.Struct):
@@ -41,16 +43,33 @@ class _Log(msgspec.Struct):
     removed_index: int | None = None
 
 
+class SavedGroups(NamedTuple):
+    """The groups of a snapshot, the number of its file, and the offset of the record behind it."""
+
+    file_id: int
+    next_offset: int
+    groups: GroupsImage | None
+
+
 class LogsReplay:
     """One view of a member: `take` each record in its order, `rows` as they come, and `views` at the end.
 
     `image`: the state from which on it is followed; None from the first record on. Records of entries that the image
-    has in it are coordinates alone, for they came before it.
+    has in it are coordinates alone, for they came before it. `later`: by index, what other snapshots have of groups.
     """
 
-    def __init__(self, image: StateImage | None, member_id: int, view: int, *, whole: bool) -> None:
+    def __init__(
+        self,
+        image: StateImage | None,
+        member_id: int,
+        view: int,
+        *,
+        whole: bool,
+        later: Mapping[int, SavedGroups] | None = None,
+    ) -> None:
         self._copy = member_id, view
-        self._whole = whole
+        self._whole = self._follows_groups = whole
+        self._later = later or {}
         self._after = 0 if image is None else image.index
         self._reached = self._after
         self._founding = None if image is None or image.founding is None else str(image.founding.founding_id)
@@ -59,6 +78,7 @@ class LogsReplay:
         self._logs: dict[int, _Log] = {}
         self._removed: list[tuple[int, _Log]] = []
         self._transactions = Transactions(() if image is None else image.transactions)
+        self._groups = GroupsReplay(image, self._transactions, self._end_of)
         self._found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
         self._place: tuple[Any, ...] = ()
         self._rolled = RolledLogs(member_id, view)
@@ -74,7 +94,7 @@ class LogsReplay:
         try:
             segments = saved_segments(logs)
         except ValueError:
-            self._whole = False  # Who reads the snapshot itself tells of it.
+            self._whole = self._follows_groups = False  # Who reads the snapshot itself tells of it.
             return
         for saved in logs.logs:
             if (log := self._logs.get(saved.number)) is not None:
@@ -98,6 +118,9 @@ class LogsReplay:
             if (handle := _HANDLERS.get(type(record))) is not None:
                 handle(self, record, None if offset is None else offset + number)
         self._reached = index
+        if self._follows_groups and (saved := self._later.get(index)) is not None:
+            self._groups.faults.at = (self._copy[0], saved.file_id, index, None, saved.next_offset)
+            self._groups.compare(saved.groups)
 
     def stop(self) -> None:
         """An entry cannot be read: what follows is not followed."""
@@ -129,7 +152,7 @@ class LogsReplay:
                 batch.producer_epoch,
                 batch.base_sequence,
                 batch.transactional,
-                _time(record.timestamp_ms),
+                as_time(record.timestamp_ms),
             )
             for batch in record.batches
         ]
@@ -157,7 +180,7 @@ class LogsReplay:
             log.open.add(batch.producer_id)
 
     def _fault(self, check: str, batch: BatchCoordinates, timestamp_ms: int, detail: str) -> None:
-        row = (check, batch.log, batch.base_offset, batch.producer_id, _time(timestamp_ms), detail)
+        row = (check, batch.log, batch.base_offset, batch.producer_id, as_time(timestamp_ms), detail)
         self._found["log_faults"].append((*self._place, *row))
 
     # Topics and transactions.
@@ -179,11 +202,15 @@ class LogsReplay:
             log = self._logs.pop(number)
             log.removed_index = self._place[2]
             self._removed.append((number, log))
+        self._groups.drop_topic(topic.name)
 
-    def _transact(self, record: TransactionRecord, _: int | None) -> None:
-        before = self._transactions.take(record)
-        if before is not None and record.status in IDLE:
+    def _transact(self, record: TransactionRecord, offset: int | None) -> None:
+        if (before := self._transactions.take(record)) is None:
+            return
+        if record.status in IDLE:
             self._end(before, record)
+        self._groups.faults.at = (*self._place, offset)
+        self._groups.end(before, record.status, record.update_ms)
 
     def _end(self, before: Transaction, after: TransactionRecord) -> None:
         """A marker in each log where something of the transaction is."""
@@ -194,15 +221,28 @@ class LogsReplay:
             if topic is None or log is None or before.producer_id not in log.open:
                 continue
             log.open.discard(before.producer_id)
-            row = (before.producer_id, epoch, after.status == COMMITTED, _time(after.update_ms))
+            row = (before.producer_id, epoch, after.status == COMMITTED, as_time(after.update_ms))
             self._found["markers"].append((*self._place, topic.first_log + partition, log.end, *row))
             log.end += 1
 
     def _add(self, record: AddPartitionsRecord, _: int | None) -> None:
         self._transactions.add(record)
 
-    def _forget(self, record: ForgetTransactionRecord, _: int | None) -> None:
-        self._transactions.forget(record)
+    def _forget(self, record: ForgetTransactionRecord, offset: int | None) -> None:
+        if (before := self._transactions.forget(record)) is not None:
+            self._groups.faults.at = (*self._place, offset)
+            self._groups.end(before, None)
+
+    def _end_of(self, name: str, partition: int) -> int | None:
+        topic = self._topics.get(name)
+        return None if topic is None or partition >= topic.partitions else self._logs[topic.first_log + partition].end
+
+    def _group(self, record: Any, offset: int | None) -> None:
+        # Records of groups are known by their offsets.
+        self._follows_groups = self._follows_groups and offset is not None
+        if offset is not None and self._follows_groups:
+            self._groups.faults.at = (*self._place, offset)
+            _OF_GROUPS[type(record)](self._groups, record, offset)
 
     def _found_by(self, record: FoundingRecord | SuccessionRecord, _: int | None) -> None:
         self._founding = str(record.founding_id)
@@ -217,7 +257,7 @@ class LogsReplay:
             return
         if record.end_offset > log.end:
             detail = f"a segment reaches up to offset {record.end_offset - 1}, and the log ended at {log.end}"
-            row = ("log_offsets", record.log, log.end, None, _time(record.timestamp_ms), detail)
+            row = ("log_offsets", record.log, log.end, None, as_time(record.timestamp_ms), detail)
             self._found["log_faults"].append((*self._place, *row))
         self._rolled.roll(self._place, rolled_segment(record, self._founding))
 
@@ -244,9 +284,18 @@ class LogsReplay:
                 for number, one in [*self._logs.items(), *self._removed]
             ]
             yield from self._rolled.rows()
+        yield from self._groups.faults.rows()
         yield from self.rows(least=1)
 
 
+_OF_GROUPS: Final[dict[type[Any], Callable[[GroupsReplay, Any, int], None]]] = {
+    RegisterBrokerRecord: GroupsReplay.register,
+    UnregisterBrokerRecord: GroupsReplay.unregister,
+    GroupRecord: GroupsReplay.advance,
+    OffsetsRecord: GroupsReplay.commit,
+    RemoveOffsetsRecord: GroupsReplay.remove,
+    RemoveGroupRecord: GroupsReplay.forget,
+}
 _HANDLERS: Final[dict[type[Any], Callable[[LogsReplay, Any, int | None], None]]] = {
     ObjectRecord: LogsReplay._object,
     TopicRecord: LogsReplay._topic,
@@ -259,9 +308,5 @@ _HANDLERS: Final[dict[type[Any], Callable[[LogsReplay, Any, int | None], None]]]
     BrokerStoreRecord: LogsReplay._pin,
     SegmentRecord: LogsReplay._roll,
     LogStartsRecord: LogsReplay._cut,
+    **dict.fromkeys(_OF_GROUPS, LogsReplay._group),
 }
-
-
-def _time(ms: int) -> int | None:
-    """A foreign record may hold any number."""
-    return ms if ms in _INT64 else None

@@ -114,6 +114,22 @@ LOG_FAULTS: Final = pa.schema(
     ]
 )
 """What does not follow within one view, by the check that finds it."""
+GROUP_FAULTS: Final = pa.schema(
+    [
+        *_COPY,
+        ("log_offset", _LONG),
+        ("check", _TEXT),
+        ("severity", _TEXT),
+        ("group_id", _TEXT),
+        ("topic", _TEXT),
+        ("partition", _ID),
+        ("producer_id", _LONG),
+        ("timestamp_ms", _LONG),
+        ("detail", _TEXT),
+    ]
+)
+"""The same of consumer groups; `topic` and `partition` are null where it is about the group. `log_offset`: of the
+record in the quorum's log, or of the next one behind a snapshot."""
 TABLES: Final[dict[str, Any]] = {
     "coordinates": COORDINATES,
     "markers": MARKERS,
@@ -124,4 +140,11 @@ TABLES: Final[dict[str, Any]] = {
     "starts": STARTS,
     "rolled": ROLLED,
     "log_faults": LOG_FAULTS,
+    "group_faults": GROUP_FAULTS,
 }
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def as_time(ms: int | None) -> int | None:
+    """A foreign record may hold any number."""
+    return ms if ms is None or ms in _INT64 else None

@@ -63,9 +63,10 @@ class Transactions:
         known.ongoing = True
         known.join(record.topics)
 
-    def forget(self, record: ForgetTransactionRecord) -> None:
-        """An id is not known any more."""
-        self._known.pop(record.transactional_id, None)
+    def forget(self, record: ForgetTransactionRecord) -> Transaction | None:
+        """An id is not known any more; the transaction that it had under way."""
+        before = self._known.pop(record.transactional_id, None)
+        return before if before is not None and before.ongoing else None
 
     def of(self, producer_id: int) -> Transaction | None:
         """That of the transactional id which has a producer ID, or had it last."""

@@ -11,7 +11,7 @@ import pytest
 
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
-from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows, sum_of
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
@@ -132,12 +132,15 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
     (CollectionReleasedRecord((FOUNDING_ID,), 28), {"timestamp_ms": 28}),
     (
         GroupRecord("g", -1, 1, "consumer", (GroupMember("m", None, "c", "h"),), 7, 40, 29),
-        {"broker_id": 7, "broker_epoch": 40, "timestamp_ms": 29},
+        {"broker_id": 7, "broker_epoch": 40, "group_id": "g", "timestamp_ms": 29},
     ),
-    (RemoveGroupRecord("g", 30), {"timestamp_ms": 30}),
-    (OffsetsRecord("g", 9, 2, OFFSETS, 31), {"producer_id": 9, "producer_epoch": 2, "timestamp_ms": 31}),
-    (OffsetsRecord("g", -1, -1, OFFSETS, 32), {"timestamp_ms": 32}),
-    (RemoveOffsetsRecord("g", (TopicPartitions("t", (0,)),), 33), {"timestamp_ms": 33}),
+    (RemoveGroupRecord("g", 30), {"group_id": "g", "timestamp_ms": 30}),
+    (
+        OffsetsRecord("g", 9, 2, OFFSETS, 31),
+        {"producer_id": 9, "producer_epoch": 2, "group_id": "g", "timestamp_ms": 31},
+    ),
+    (OffsetsRecord("g", -1, -1, OFFSETS, 32), {"group_id": "g", "timestamp_ms": 32}),
+    (RemoveOffsetsRecord("g", (TopicPartitions("t", (0,)),), 33), {"group_id": "g", "timestamp_ms": 33}),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),
@@ -151,6 +154,8 @@ def entry(payload: bytes, offset: int | None = 100) -> LogEntry:
 
 
 def row(number: int, record: Record, columns: dict[str, Any], offset: int | None) -> RecordRow:
+    if "group_id" in columns:
+        columns = columns | {"digest": sum_of(record)}
     return RecordRow("one.wal", 160, 5, 2, offset, number, type(record).__name__, True, **columns)
 
 

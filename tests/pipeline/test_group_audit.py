@@ -1,0 +1,58 @@
+"""Consumer groups: whole audits of what members leave of them, and of what is wrong with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pidkeeper.pipeline.audit import look
+from pidkeeper.pipeline.engine.engine import Engine
+from pidkeeper.pipeline.engine.local import LocalEngine
+from tests.pipeline.group_faults import GROUPS, check_group_fault
+from tests.pipeline.log_faults import found_in, options, write_fault
+from tests.pipeline.rolled_faults import check_random
+from tests.support.sound_groups import RandomGroups
+
+SAMPLE: Final = (
+    "offsets and groups that are gone by right",
+    "offsets that moved with an aborted transaction",
+    "offsets that did not move with their transaction",
+    "other offsets of one member",
+    "two coordinators of a group",
+)
+"""Of `make audit-faults`, which has all."""
+SEEDS: Final = (3, 7)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_fault_is_told_by_the_command(tmp_path: Path, name: str) -> None:
+    check_group_fault(tmp_path, GROUPS[name])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_to_sound_groups_is_clean(tmp_path: Path, seed: int) -> None:
+    check_random(tmp_path, seed, RandomGroups)
+
+
+def test_spark_finds_the_same(engine: Engine, tmp_path: Path) -> None:
+    write_fault(tmp_path, GROUPS["offsets that moved before the end"].fault)
+    assert found_in(look(engine, options(tmp_path))) == found_in(look(LocalEngine(), options(tmp_path))) != []
+
+
+def test_snapshots_alone_show_what_no_transaction_holds(tmp_path: Path) -> None:
+    """As they are shipped; that offsets moved with a transaction is to be seen with its records alone."""
+    for name, checks in (
+        ("pending offsets of no transaction", {"group_offsets"}),
+        ("offsets that moved before the end", set()),
+    ):
+        root = tmp_path / name
+        root.mkdir()
+        write_fault(root, GROUPS[name].fault)
+        for node in (1, 2, 3):
+            shutil.rmtree(root / "data" / str(node) / "wal")
+        assert {
+            check for check, severity, *_ in found_in(look(LocalEngine(), options(root))) if severity == "violation"
+        } == checks
