@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from spec.groups_models import FLAWED_GROUPS, GROUPS_MODELS
 from spec.logs_models import FLAWED, LOGS_MODELS, WIDER
 from spec.models import FOLDER, MODELS, Model
 
@@ -112,7 +113,7 @@ def check(model: Model, modules: Path = FOLDER, workers: str = "auto", seconds: 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    usual = (*MODELS, *LOGS_MODELS, *FLAWED)
+    usual = (*MODELS, *LOGS_MODELS, *FLAWED, *GROUPS_MODELS, *FLAWED_GROUPS)
     known = {model.name: model for model in (*usual, *WIDER)}
     parser.add_argument("model", nargs="*", help=f"which of {', '.join(known)}; without any all but the wider ones")
     arguments = parser.parse_args()
@@ -122,12 +123,12 @@ def main() -> int:
         print(f"SKIPPED {missing}")
         return 0
     found, wrong = [], False
-    print(f"{'model':44}{'states':>14}{'distinct':>14}{'depth':>7}{'s':>9}")
+    print(f"{'model':54}{'states':>14}{'distinct':>14}{'depth':>7}{'s':>9}")
     for model in [known[name] for name in arguments.model] or usual:
         one = check(model)
         found.append(one)
         counts = f"{one.generated:>14,}{one.distinct:>14,}{one.depth:>7}{one.seconds:>9,.0f}"
-        print(f"{one.model:44}{counts}{f'  breaks {model.broken}' if model.broken else ''}", flush=True)
+        print(f"{one.model:54}{counts}{f'  breaks {model.broken}' if model.broken else ''}", flush=True)
         if is_wrong(model, one):
             print(one.violation or f"{model.broken} holds, though a rule is missing")
             wrong = True

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from spec import groups_models
+from spec.groups_models import FLAWED_GROUPS, GROUPS_MODELS
 from spec.logs_models import FLAWED, LOGS_MODELS, RULES
 from spec.models import FOLDER, MODELS, Model
 from spec.run import Checked, check, is_wrong, why_no_tlc
 
-SHORT = {model.module: model for model in (*MODELS, *LOGS_MODELS) if model.name.endswith(", short")}
+SHORT = {model.module: model for model in (*MODELS, *LOGS_MODELS, *GROUPS_MODELS) if model.name.endswith(", short")}
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,7 @@ def test_what_must_hold_holds_in_every_state_of_a_short_scope(model: Model) -> N
         ("Transactions", "ELSE <<current[1], current[2] + 1>>", "ELSE current", {"T4", "OnePairOneInstance"}),
         ("Migration", "THEN Max(next, block.last + 1)", "THEN next", {"NoIdTwice"}),
         ("Logs", "last.number >= o.name[4] ELSE", "last.number = o.name[4] ELSE", {"DeletedForEver"}),
+        ("Groups", "counts == isCommit /\\ held # NoOffset", "counts == held # NoOffset", {"ExactlyOnce"}),
         ("Succession", "!.next = Max(state.next, place[live].floor)", "!.next = @", {"F6", "NoIdTwice"}),
     ],
 )
@@ -62,6 +65,17 @@ def test_each_rule_of_the_logs_is_taken_away_once() -> None:
         (FOLDER / "Logs.tla").read_text().split()
     )
     (model,) = [one for one in FLAWED if one.name.endswith("put first")]
+    assert not is_wrong(model, check(model))
+
+
+def test_each_rule_of_groups_is_taken_away_and_each_invariant_broken() -> None:
+    rules, broken = groups_models.RULES, groups_models.INVARIANTS
+    assert {model.name.rpartition("without: ")[2] for model in FLAWED_GROUPS} == set(rules)
+    assert {model.broken for model in FLAWED_GROUPS} == set(broken)
+    assert f"AllRules == {{{', '.join(map(repr, rules))}}}".replace("'", '"') in " ".join(
+        (FOLDER / "Groups.tla").read_text().split()
+    )
+    (model,) = [one for one in FLAWED_GROUPS if one.name == "groups, ExactlyOnce without: compare and swap"]
     assert not is_wrong(model, check(model))
 
 
