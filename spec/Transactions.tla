@@ -1,8 +1,9 @@
 ---------------------------- MODULE Transactions ----------------------------
 (***************************************************************************)
-(* Transactional ids (KIP-98, KIP-360, KIP-588): which pair of producer ID *)
-(* and epoch an instance of a producer is given, and what becomes of its    *)
-(* transactions, when requests are late, answers are lost and leaders die.  *)
+(* Transactional ids (KIP-98, KIP-360, KIP-588, KIP-890): which pair of     *)
+(* producer ID and epoch an instance of a producer is given, and what       *)
+(* becomes of its transactions, when requests are late, answers are lost    *)
+(* and leaders die.                                                        *)
 (*                                                                         *)
 (* One transactional id; others do not touch it, as new producer IDs come   *)
 (* from the quorum's own blocks and are used up (T5).                       *)
@@ -12,6 +13,7 @@ EXTENDS ReplicatedLog
 CONSTANTS
     Instances,      \* of the producer; an older one may be a zombie
     AtOnce,         \* whether a transaction is complete with the record that decides it (metadata version 9)
+    EpochEach,      \* whether EndTxn gives each transaction an epoch (KIP-890, metadata version 13); with AtOnce
     MaxEpoch,       \* the highest epoch that a producer is given
     MaxRecords,     \* bounds of the model
     MaxRequests
@@ -19,11 +21,12 @@ CONSTANTS
 VARIABLES
     requests,       \* that were sent, each with a number
     pair,           \* [Instances -> the pair that it has, or NoPair]
+    began,          \* history: [Instances -> which transaction it knows to have begun, as they are counted; 0: none]
     waits,          \* [Instances -> the number of the request whose answer it waits for, 0: none]
     answered,       \* history: {<<instance, pair>>} that was given
     outcomes        \* history: {<<pair, index of the transaction, outcome>>} that were acknowledged
 
-transactionVars == <<requests, pair, waits, answered, outcomes>>
+transactionVars == <<requests, pair, began, waits, answered, outcomes>>
 vars == <<logVars, transactionVars>>
 
 NoPair == <<-1, -1>>
@@ -47,6 +50,7 @@ Init ==
     /\ LogInit
     /\ requests = {}
     /\ pair = [i \in Instances |-> NoPair]
+    /\ began = [i \in Instances |-> 0]
     /\ waits = [i \in Instances |-> 0]
     /\ answered = {}
     /\ outcomes = {}
@@ -62,10 +66,15 @@ Result(state, answer) == [state |-> state, answer |-> answer]
 Fence(state, last) ==
     [status |-> Outcome("prepare abort"), pair |-> <<state.pair[1], state.pair[2] + 1>>, last |-> last]
 
+(* Without a transaction, and with the next epoch or a new ID.              *)
+Renewed(state, last, fresh) ==
+    LET current == state.pair
+    IN [status |-> "empty", last |-> last,
+        pair |-> IF current[2] >= MaxEpoch THEN <<fresh, 0>> ELSE <<current[1], current[2] + 1>>]
+
 Initialise(state, supplied, fresh) ==
     LET current == state.pair
-        renewed == [status |-> "empty", last |-> supplied,
-                    pair |-> IF current[2] >= MaxEpoch THEN <<fresh, 0>> ELSE <<current[1], current[2] + 1>>]
+        renewed == Renewed(state, supplied, fresh)
     IN IF state = Unknown
        THEN LET first == [status |-> "empty", pair |-> <<fresh, 0>>, last |-> NoPair] IN Result(first, Granted(first.pair))
        ELSE IF supplied \notin {NoPair, current, state.last} THEN Result(state, Refused)
@@ -93,10 +102,35 @@ End(state, p, wish) ==
        ELSE IF state.status = prepared THEN Result(state, Again)
        ELSE Result(state, Refused)
 
+(* The last pair, as its producer has it.                                   *)
+LastPair(state) == <<state.last[1], IF state.last[2] > MaxEpoch THEN MaxEpoch ELSE state.last[2]>>
+
+(* An id that is Empty says by the last pair what was decided: after a       *)
+(* commit at the highest epoch that has one which no producer has.           *)
+WasCommitted(state) == state.status = "committed" \/ state.last[2] > MaxEpoch
+
+ToldAgain(state, p, wish, fresh) ==
+    LET renewed == Renewed(state, p, fresh)
+    IN IF state.status = "ongoing" \/ (wish = "committed") # WasCommitted(state) THEN Result(state, Refused)
+       ELSE IF state.pair[2] <= MaxEpoch THEN Result(state, Granted(state.pair))
+       ELSE Result(renewed, Granted(renewed.pair))
+
+(* EndTxn from version 5 on (decision 0056). Who comes with the last pair is *)
+(* answered as before, until a transaction has begun with the newer one.     *)
+(* Used-up epochs take two records in the log, and one step here.            *)
+EndEach(state, p, wish, fresh) ==
+    LET ended == [state EXCEPT !.status = wish, !.pair = <<p[1], p[2] + 1>>, !.last = p]
+        after == IF state.status \in Idle THEN Renewed(state, p, fresh)
+                 ELSE IF p[2] < MaxEpoch THEN ended
+                 ELSE Renewed(state, IF wish = "committed" THEN <<p[1], MaxEpoch + 1>> ELSE p, fresh)
+    IN IF state # Unknown /\ p = LastPair(state) THEN ToldAgain(state, p, wish, fresh)
+       ELSE IF ~Owned(state, p) \/ (state.status \in Idle /\ wish = "committed") THEN Result(state, Refused)
+       ELSE Result(after, Granted(after.pair))
+
 Decided(state, r, fresh) ==
     CASE r.type = "init" -> Initialise(state, r.pair, fresh)
       [] r.type = "begin" -> Begin(state, r.pair)
-      [] r.type = "end" -> End(state, r.pair, r.wish)
+      [] r.type = "end" -> IF EpochEach THEN EndEach(state, r.pair, r.wish, fresh) ELSE End(state, r.pair, r.wish)
 
 -----------------------------------------------------------------------------
 (* The leader. Even a refusal leaves only when an entry of this leader was  *)
@@ -126,19 +160,29 @@ Complete(c) ==
 
 TimeOut(c) == State(c).status = "ongoing" /\ Duty(c, Fence(State(c), State(c).pair))
 
+(* Transactions are counted by the records that begin them.                 *)
+Begins(n) == /\ IsState(committed[n]) /\ committed[n].state.status = "ongoing"
+             /\ StateOf(SubSeq(committed, 1, n - 1)).status # "ongoing"
+Count(last) == Cardinality({n \in 1..last : Begins(n)})
+
+GivesPair(r) == r.type = "init" \/ (EpochEach /\ r.type = "end")
+
 Answer(c) ==
     LET record == batch[c].records[1]
         r == record.request
         i == r.instance
         heard == r.number # 0 /\ waits[i] = r.number
+        granted == record.answer.code = "granted"
     IN /\ Apply(c)
        /\ IF r.number = 0 THEN UNCHANGED transactionVars
-          ELSE /\ answered' = IF record.answer.code = "granted" /\ r.type = "init"
+          ELSE /\ answered' = IF granted /\ GivesPair(r)
                               THEN answered \cup {<<i, record.answer.pair>>} ELSE answered
-               /\ outcomes' = IF record.answer.code = "granted" /\ r.type = "end" /\ record.type = "state"
+               /\ outcomes' = IF granted /\ r.type = "end" /\ record.type = "state"
                               THEN outcomes \cup {<<r.pair, batch[c].base + 1, r.wish>>} ELSE outcomes
                /\ waits' = IF heard THEN [waits EXCEPT ![i] = 0] ELSE waits
-               /\ pair' = IF heard /\ record.answer.code = "granted" /\ r.type = "init"
+               /\ began' = IF heard /\ granted /\ r.type = "begin"
+                           THEN [began EXCEPT ![i] = Count(batch[c].base + 1)] ELSE began
+               /\ pair' = IF heard /\ granted /\ GivesPair(r)
                           THEN [pair EXCEPT ![i] = record.answer.pair] ELSE pair
                /\ UNCHANGED requests
 
@@ -150,9 +194,12 @@ Ask(i, r) ==
     IN /\ Cardinality(requests) < MaxRequests
        /\ requests' = requests \cup {[r EXCEPT !.number = number]}
        /\ waits' = [waits EXCEPT ![i] = number]
+       /\ began' = IF r.type = "end" THEN began ELSE [began EXCEPT ![i] = 0]
        /\ UNCHANGED <<logVars, pair, answered, outcomes>>
 
-Wish(i, type, wish) == [type |-> type, instance |-> i, number |-> 0, pair |-> pair[i], wish |-> wish]
+Wish(i, type, wish) ==
+    [type |-> type, instance |-> i, number |-> 0, pair |-> pair[i], wish |-> wish,
+     of |-> IF type = "end" THEN began[i] ELSE 0]
 
 InstanceAsks(i) ==
     \/ Ask(i, Wish(i, "init", "none"))
@@ -197,5 +244,16 @@ NobodyHasAFence == \A one \in answered : one[2][2] <= MaxEpoch
 (* A transaction has one outcome, and the one that was acknowledged.        *)
 AcknowledgedOutcomes ==
     \A one \in outcomes :
-        committed[one[2]].state.status = Outcome(IF one[3] = "committed" THEN "prepare commit" ELSE "prepare abort")
+        LET state == committed[one[2]].state
+        IN IF state.status = "empty" THEN (one[3] = "committed") = WasCommitted(state)
+           ELSE state.status = Outcome(IF one[3] = "committed" THEN "prepare commit" ELSE "prepare abort")
+
+(* Nobody ends another transaction than the one that it meant. Without an    *)
+(* epoch for each, a late EndTxn ends the next one.                         *)
+NothingTorn ==
+    \A n \in 1..Len(committed) :
+        LET r == committed[n].request
+            ends == /\ IsState(committed[n]) /\ StateOf(SubSeq(committed, 1, n - 1)).status = "ongoing"
+                    /\ r.number # 0 /\ r.type = "end"
+        IN ends => r.of \in {0, Count(n)}
 =============================================================================

@@ -128,22 +128,36 @@ def _liveness(name: str, *, log: int, blank: bool, up: str) -> Model:
     )
 
 
-def _transactions(name: str, *, records: int, requests: int, at_once: bool = True) -> Model:
+def _transactions(
+    name: str,
+    *,
+    records: int,
+    requests: int,
+    at_once: bool = True,
+    each: bool = False,
+    alone: bool = False,
+    broken: str = "",
+) -> Model:
+    """each: whether each transaction has an epoch (KIP-890). alone: one leader and one instance. Without an epoch each,
+    nobody says that a late EndTxn ends no other transaction."""
+    invariants = ("T1", "T4", "OnePairOneInstance", "NobodyHasAFence", "AcknowledgedOutcomes")
     return Model(
         name=name,
         module="Transactions",
         constants={
             **{name: name for name in ("c", "d", "p", "q")},
-            "Controllers": "{c, d}",
-            "MaxTerm": "2",
-            "Instances": "{p, q}",
+            "Controllers": "{c}" if alone else "{c, d}",
+            "MaxTerm": "1" if alone else "2",
+            "Instances": "{p}" if alone else "{p, q}",
             "AtOnce": "TRUE" if at_once else "FALSE",
+            "EpochEach": "TRUE" if each else "FALSE",
             "MaxEpoch": "1",
             "MaxRecords": str(records),
             "MaxRequests": str(requests),
         },
-        alike=("Controllers", "Instances"),
-        invariants=("T1", "T4", "OnePairOneInstance", "NobodyHasAFence", "AcknowledgedOutcomes"),
+        alike=() if alone else ("Controllers", "Instances"),
+        invariants=(broken,) if broken else (*invariants, *(("NothingTorn",) if each else ())),
+        broken=broken,
     )
 
 
@@ -181,6 +195,9 @@ MODELS: Final = (
     _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
     _transactions("transactions, short", records=4, requests=3),
     _transactions("transactions, with markers between", records=4, requests=3, at_once=False),
+    _transactions("transactions, an epoch each", records=4, requests=3, each=True),
+    _transactions("transactions, a late end", records=6, requests=4, each=True, alone=True),
+    _transactions("transactions, torn", records=6, requests=4, alone=True, broken="NothingTorn"),
     _migration("migration, short", highest=2, blocks=2, writes=2, orders=1),
     _migration("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
 )
