@@ -21,6 +21,20 @@ TRANSACTION_SIZE: Final = 20
 
 END_SECONDS: Final = 30.0
 
+_LOG4J: Final = """\
+rootLogger.level=error
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %c{1} %m%ex{1}%n
+logger.transactions.name=org.apache.kafka.clients.producer.internals.TransactionManager
+logger.transactions.level=debug
+logger.transactions.filter.transitions.type=RegexFilter
+logger.transactions.filter.transitions.regex=.*Transition from state.*
+"""
+"""Settings of Log4j 2: how transactions end, which the copier itself does not tell (`endings.py`)."""
+
 
 class Topics(NamedTuple):
     """What is copied, whereto, and by which group."""
@@ -36,6 +50,8 @@ class Copier:
     def __init__(self, number: int, bootstrap: str, topics: Topics, log: Path) -> None:
         self.starts = 0
         self._log = log
+        settings = log.with_suffix(".properties")
+        settings.write_text(_LOG4J)
         self._process: subprocess.Popen[bytes] | None = None
         self._command = java(
             f"{TOOLS}.TransactionalMessageCopier",
@@ -45,7 +61,13 @@ class Copier:
             *("--transactional-id", f"{topics.group}-{number}", "--transaction-size", str(TRANSACTION_SIZE)),
             *("--transaction-timeout", str(TRANSACTION_MS)),
             *("--group-mode", "--use-group-metadata", "--enable-random-aborts"),
+            options=[f"-Dlog4j2.configurationFile={settings}"],
         )
+
+    @property
+    def printed(self) -> str:
+        """By all that were started, up to now."""
+        return self._log.read_text(errors="replace") if self.starts else ""
 
     @property
     def runs(self) -> bool:

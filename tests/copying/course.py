@@ -10,19 +10,21 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
+from pidkeeper.cli.failures import CommandError
 from tests.clients.record_witnesses import SECONDS, Record, confluent_producer, confluent_sent
 from tests.copying.copier import SESSION_SECONDS, Copier, Topics
+from tests.copying.endings import Endings, endings
 from tests.copying.judgement import wrong
 from tests.copying.reading import Level, Reader
 from tests.witnesses.places import Place
 
 PARTITIONS: Final = 4
 COPIERS: Final = 3
-MESSAGES: Final = 2_000
+MESSAGES: Final = 1_000
 """Of each partition."""
 
 KILLED: Final = "is killed"
@@ -32,14 +34,20 @@ AT_COPIERS: Final = (KILLED, STANDS_STILL, LEAVES)
 AT_SERVERS: Final = 3
 """Faults of what serves; each of AT_COPIERS comes as often."""
 
+GAP_COPIES: Final = (60, 500)
 GAP_SECONDS: Final = (0.5, 4.0)
+"""From one fault to the next: until so much was copied, or so long, for some hold up all copiers."""
+
 AWAY_SECONDS: Final = SESSION_SECONDS + 2.0
 """So long a copier stands still: others have its partitions when it goes on."""
 
-COURSE_SECONDS: Final = 300.0
-"""When a course gives up. A copier that was killed is waited for until its session ends."""
+PATIENCE_SECONDS: Final = 120.0
+"""When a course gives up: nothing was copied for so long. It has to be longer than sessions and transactions last."""
 
 LOOK_SECONDS: Final = 0.2
+
+UNFINISHED: Final = (AssertionError, KafkaException, CommandError)
+"""What ends a course before its time."""
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -52,11 +60,16 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """What a course did: `withdrawn` copies were in transactions that were aborted; `starts` of copiers."""
+    """What a course did: `transactions` of its copiers, and how they ended; `starts` of copiers.
+
+    `withdrawn` copies were written, and their transaction aborted: what a client has not sent by then it drops. None if
+    they could not be read.
+    """
 
     seed: int
     messages: int
-    withdrawn: int
+    withdrawn: int | None
+    transactions: Endings
     starts: int
     seconds: float
     faults: list[str]
@@ -72,7 +85,6 @@ class Course:
         self._size = size
         self._topics = Topics(f"source-{seed}", f"copies-{seed}", f"copiers-{seed}")
         self._admin = AdminClient({"bootstrap.servers": place.bootstrap, "log_level": 0})
-        self._deadline = time.monotonic() + COURSE_SECONDS
         self._copiers = [
             Copier(number, place.bootstrap, self._topics, directory / f"{self._topics.group}-{number}.log")
             for number in range(size.copiers)
@@ -85,6 +97,10 @@ class Course:
     @property
     def starts(self) -> int:
         return sum(copier.starts for copier in self._copiers)
+
+    @property
+    def transactions(self) -> Endings:
+        return endings(copier.printed for copier in self._copiers)
 
     def _plan(self) -> list[str]:
         faults = [f"copier {self._rng.randrange(self._size.copiers)} {fault}" for fault in self._size.at_copiers]
@@ -112,7 +128,7 @@ class Course:
             try:
                 self._go_on_until(target, lambda: target.count > 0)
                 for fault in self.faults:
-                    self._go_on_for(target, self._rng.uniform(*GAP_SECONDS))
+                    self._go_on_for(target, self._rng.randint(*GAP_COPIES), self._rng.uniform(*GAP_SECONDS))
                     self._do(fault)
                 self._go_on_until(target, lambda: not self._stopped and target.count >= self._messages)
                 for copier in self._copiers:
@@ -125,8 +141,9 @@ class Course:
     def found(self, level: Level = "read_committed") -> list[list[str]]:
         """All copies, by partition."""
         with closing(Reader(self._place.bootstrap, self._topics.target, PARTITIONS, level)) as reader:
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while not reader.at_the_end:
-                assert time.monotonic() < self._deadline, "the copies were not read"
+                assert time.monotonic() < deadline, f"the copies are not read after {PATIENCE_SECONDS:g} s"
                 reader.read(LOOK_SECONDS)
             return reader.values
 
@@ -143,9 +160,12 @@ class Course:
         return PARTITIONS * self._size.messages
 
     def _go_on_until(self, target: Reader, condition: Callable[[], bool]) -> None:
+        count, deadline = target.count, time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            left = self._messages - target.count
-            assert time.monotonic() < self._deadline, f"{left} messages are not copied after {COURSE_SECONDS:g} s"
+            if target.count > count:
+                count, deadline = target.count, time.monotonic() + PATIENCE_SECONDS
+            left = self._messages - count
+            assert time.monotonic() < deadline, f"{left} are left, and none was copied for {PATIENCE_SECONDS:g} s"
             self._start_copiers()
             for copier in [one for one, until in self._stopped.items() if until <= time.monotonic()]:
                 del self._stopped[copier]
@@ -159,9 +179,9 @@ class Course:
             if not copier.runs and (all_ended or not copier.is_done):
                 copier.start()
 
-    def _go_on_for(self, target: Reader, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        self._go_on_until(target, lambda: time.monotonic() >= until)
+    def _go_on_for(self, target: Reader, copies: int, seconds: float) -> None:
+        count, until = target.count + copies, time.monotonic() + seconds
+        self._go_on_until(target, lambda: target.count >= count or time.monotonic() >= until)
 
     def _do(self, fault: str) -> None:
         if fault in self._place.faults:
@@ -177,8 +197,9 @@ class Course:
 
     def _wait_for_open_transactions(self) -> None:
         """Until those that killed copiers left open have ended by their timeouts."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while self._ends(IsolationLevel.READ_COMMITTED) != self._ends(IsolationLevel.READ_UNCOMMITTED):
-            assert time.monotonic() < self._deadline, "a transaction stays open"
+            assert time.monotonic() < deadline, f"a transaction is open after {PATIENCE_SECONDS:g} s"
             time.sleep(LOOK_SECONDS)
 
     def _ends(self, level: IsolationLevel) -> list[int]:
@@ -187,16 +208,36 @@ class Course:
 
 
 def copy(place: Place, seed: int, size: Size, directory: Path) -> Copied:
-    """One course; what copiers print goes to `directory`. Raises AssertionError if not all is copied in time."""
+    """One course; what copiers print goes to `directory`. One that comes to no end is judged by what is there."""
     began = time.monotonic()
     course = Course(place, seed, size, directory)
-    course.write_source()
-    course.run()
+    broken, withdrawn = [], None
+    try:
+        course.write_source()
+        course.run()
+    except UNFINISHED as error:
+        broken.append(f"it came to no end: {error}")
+    try:
+        broken += _judged(course, size)
+        withdrawn = sum(map(len, course.found("read_uncommitted"))) - sum(map(len, course.found()))
+    except UNFINISHED as error:
+        broken.append(f"it cannot be judged: {error}")
+    return Copied(
+        seed=seed,
+        messages=size.messages * PARTITIONS,
+        withdrawn=withdrawn,
+        transactions=course.transactions,
+        starts=course.starts,
+        seconds=round(time.monotonic() - began, 1),
+        faults=course.faults,
+        wrong=broken,
+    )
+
+
+def _judged(course: Course, size: Size) -> list[str]:
+    """What is wrong with the copies, and with what the group has committed."""
     pairs = zip(course.source, course.found(), strict=True)
     broken = [f"partition {at}: {told}" for at, (one, other) in enumerate(pairs) if (told := wrong(one, other))]
     if (offsets := course.committed()) != [size.messages] * PARTITIONS:
         broken.append(f"the group has committed {offsets}, and {size.messages} messages are in each partition")
-    messages = size.messages * PARTITIONS
-    withdrawn = sum(map(len, course.found("read_uncommitted"))) - messages
-    seconds = round(time.monotonic() - began, 1)
-    return Copied(seed, messages, withdrawn, course.starts, seconds, course.faults, broken)
+    return broken

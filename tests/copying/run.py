@@ -8,6 +8,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -38,39 +40,54 @@ def main() -> int:
         return 2
     first = int(time.time()) if options.seed is None else options.seed
     copied: dict[str, list[Copied]] = {}
-    for name in [options.at] if options.at else PLACES:
-        copied[name] = _copy(name, range(first, first + options.count))
     OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(copied)))
+    for name in [options.at] if options.at else PLACES:
+        copied[name] = []
+        for one in _copy(name, range(first, first + options.count)):
+            copied[name].append(one)
+            _print(name, one)
+            # After each: whatever ends a run, what came before it is known.
+            OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(copied)))
+        print(f"{name}: {_summary(copied[name])}", flush=True)
     return 1 if any(one.wrong for one in itertools.chain.from_iterable(copied.values())) else 0
 
 
-def _copy(name: str, seeds: range) -> list[Copied]:
+def _copy(name: str, seeds: range) -> Iterator[Copied]:
     """Courses at one place: those that follow one in which something was wrong too."""
     logs = LOGS / name
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
-    copied = []
     with tempfile.TemporaryDirectory(prefix="pidkeeper-copies-") as directory, PLACES[name](Path(directory)) as place:
         for seed in seeds:
-            copied.append(copy(place, seed, Size(), logs))
-            _print(name, copied[-1])
-    print(f"{name}: {_summary(copied)}", flush=True)
-    return copied
+            yield copy(place, seed, Size(), logs)
 
 
 def _print(name: str, one: Copied) -> None:
     told = "; ".join(one.wrong) or "each once and in order"
     print(f"{name}, seed {one.seed}, {one.seconds:g} s: {one.messages} messages, {told}", flush=True)
-    print(f"    {one.withdrawn} copies withdrawn, {one.starts} starts; {', '.join(one.faults)}", flush=True)
+    print(f"    {_transactions([one])}, {one.starts} starts; {', '.join(one.faults)}", flush=True)
 
 
 def _summary(copied: list[Copied]) -> str:
     return (
         f"{len(copied)} courses, {sum(bool(one.wrong) for one in copied)} of them wrong; "
-        f"{sum(one.messages for one in copied)} messages, {sum(one.withdrawn for one in copied)} copies withdrawn, "
+        f"{sum(one.messages for one in copied)} messages, {_transactions(copied)}, "
         f"{sum(len(one.faults) for one in copied)} faults, {sum(one.starts for one in copied)} starts of copiers, "
         f"{sum(one.seconds for one in copied):.0f} s"
+    )
+
+
+def _transactions(copied: list[Copied]) -> str:
+    """How they ended, and how many copies were withdrawn with them."""
+    ended = [one.transactions for one in copied]
+    refused: Counter[str] = Counter()
+    for one in ended:
+        refused.update(one.refused)
+    causes = "".join(f", {number} by {cause}" for cause, number in refused.most_common())
+    return (
+        f"{sum(one.committed for one in ended)} transactions committed, {sum(one.chosen for one in ended)} aborted "
+        f"by choice{causes}, {sum(one.left for one in ended)} left open; "
+        f"{sum(one.withdrawn or 0 for one in copied)} copies withdrawn"
     )
 
 

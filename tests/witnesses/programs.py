@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,9 +28,9 @@ class EndedError(RuntimeError):
     """A program ended with another code than was expected; the text is what it printed."""
 
 
-def java(main: str, *arguments: str) -> list[str]:
-    """The command that runs one of Kafka's programs."""
-    return ["java", _HEAP, *JVM, "-cp", f"{JARS}/*", main, *arguments]
+def java(main: str, *arguments: str, options: Iterable[str] = ()) -> list[str]:
+    """The command that runs one of Kafka's programs, with `options` of the virtual machine."""
+    return ["java", _HEAP, *JVM, *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
 def run(
