@@ -147,6 +147,9 @@ def _join(draft: Draft, batch: OfferedBatch, joining_id: str | None) -> BatchCoo
             return offset
         if (refused := producers.refusal(entry, batch)) is not None:
             return refused
+        if entry is None and joining_id is not None and batch.base_sequence:
+            # Each of its transactions has an epoch that begins here: batches before this one are missing (KAFKA-18202).
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     if not logs.has_room(entry, producer_id, transactional=batch.transactional):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if joining_id is not None and (refused := _join_transaction(draft, topic, batch, joining_id)) is not None:

@@ -33,6 +33,7 @@ CALLS: Final[dict[str, Call]] = {
     "write": lambda wire, pair: wire.produce(pair),
     "elsewhere": lambda wire, pair: wire.produce(pair, partition=1),
     "write11": lambda wire, pair: wire.produce(pair, version=11),
+    "gap": lambda wire, pair: wire.produce(pair, skipped=1),
     "add": lambda wire, pair: wire.add(pair),
     "offsets": lambda wire, pair: wire.offsets(pair, GROUP),
     "offsets4": lambda wire, pair: wire.offsets(pair, GROUP, version=4),
@@ -49,6 +50,7 @@ SCRIPTS: Final = {
     "two transactions late": "init write commit write commit write@-2 offsets@-2 commit@-2 abort@-2 init@-2 add@-2",
     "an epoch above any": "init commit@+1 abort@+1 write@+1 write commit@+1 write@+1 offsets@+1 commit",
     "an ID that nobody has": "init commit@? write@? offsets@? add@? write commit@? abort@? write@? offsets@? init@?",
+    "a batch is missing": "init gap gap write gap write commit gap write write commit",
     "a group joins": "init offsets write offsets commit offsets@-1 offsets abort commit@-1",
     "partitions are added beside": "init add write elsewhere commit add@-1 add write elsewhere abort add commit",
     "versions below join nothing": "init write11 offsets4 offsets3 write write11 commit write11 offsets4 abort",
@@ -73,6 +75,8 @@ DIFFERENCES: Final = {
     "version 4, and then the pair before": ("init init add abort4 abort@-1", "0/0 0/1 0 0 0/1", "0/0 0/1 0 0 90"),
     # Where nothing was aborted the id is Empty here, and there is nothing for version 4 to abort again.
     "version 4 where nothing was aborted": ("init abort abort4", "0/0 0/1 0", "0/0 0/1 48"),
+    # A batch that is refused has joined nothing here.
+    "a batch is missing, and nothing came": ("init gap commit", "0/0 45 0/1", "0/0 45 48"),
     # The pair is that of the producer that asked for the next one. Nothing is changed.
     "late after it was initialised": ("init init@0 commit@-1 abort@-1", "0/0 0/1 90 90", "0/0 0/1 48 0/1"),
 }
@@ -164,6 +168,6 @@ class Producer:
 def _drawn(rng: random.Random) -> str:
     # Clients end a producer's transactions by one version: what comes of two is in the scripts.
     return (
-        rng.choice([one for one in CALLS if one not in {"commit4", "abort4"}])
+        rng.choice([one for one in CALLS if one not in {"commit4", "abort4", "gap"}])
         + rng.choices(["", "@-1", "@-2"], [7, 2, 1])[0]
     )

@@ -55,9 +55,9 @@ class TransactionalWire:
         told = (answer["producer_id"], answer["producer_epoch"]) if version >= 5 else NO_PAIR
         return self._given(Told(answer["error_code"], told))
 
-    def produce(self, pair: Pair, *, partition: int = 0, version: int = 12) -> Told:
-        """A batch of one record, with the next sequence of the pair in that partition."""
-        sequence = self._sequences[partition, pair]
+    def produce(self, pair: Pair, *, partition: int = 0, version: int = 12, skipped: int = 0) -> Told:
+        """A batch of one record, with the next sequence of the pair in that partition; or `skipped` behind that."""
+        sequence = self._sequences[partition, pair] + skipped
         records = built(0, (b"k", b"v"), producer=(*pair, sequence), transactional=True)
         topic = {"name": self._topic, "partition_data": [{"index": partition, "records": records}]}
         answer = self._ask("produce", version, pair, {"acks": -1, "timeout_ms": 10_000, "topic_data": [topic]})

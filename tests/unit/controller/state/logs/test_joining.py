@@ -104,6 +104,13 @@ def test_what_comes_behind_the_end_of_its_transaction_begins_none(machine: State
     assert joined(machine) == [("t", 0)]
 
 
+def test_a_batch_whose_predecessors_never_came_begins_none(machine: StateMachine) -> None:
+    before = transaction(machine)
+    assert outcomes(machine, commit(1, written(0, TX, 1), written(1, TX, 5), joining="tx")) == [-45, -45]
+    assert transaction(machine) is before
+    assert outcomes(machine, commit(2, written(0, TX, 0), written(0, TX, 1), joining="tx")) == [0, 1]
+
+
 def test_nobody_begins_a_transaction_of_somebody_else(machine: StateMachine) -> None:
     one(machine, init("other"))
     assert outcomes(machine, commit(1, written(0, TX, 0), joining="other")) == [-49]
