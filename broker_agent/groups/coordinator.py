@@ -6,7 +6,10 @@ So a group is loaded from the quorum when it is first asked for, and dropped whe
 when the quorum has heard of another one, and when this agent is registered anew.
 
 A client is told COORDINATOR_LOAD_IN_PROGRESS while the quorum does not answer, NOT_COORDINATOR when it is to look for
-the coordinator anew, and COORDINATOR_NOT_AVAILABLE at a bound: all clients come again after each of these.
+the coordinator anew, and COORDINATOR_NOT_AVAILABLE at a bound: all clients come again after each of these. But the
+first ends a consumer of aiokafka that sent a heartbeat, or asked for its assignment. So a heartbeat is told that all is
+well, as by Kafka's `GroupCoordinatorService`, and who asks for an assignment is told to join again, as by the
+coordinator that Kafka had before: no rebalance outlives the loss of what was held of it.
 """
 
 from __future__ import annotations
@@ -141,6 +144,8 @@ class Coordinator:
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         answer = await self._ask(request.group_id, lambda group, now, call: group.sync(now, call, request))
+        if answer is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            answer = ErrorCode.REBALANCE_IN_PROGRESS
         return _as(SyncGroupResponse, answer, SyncGroupResponse)
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -149,6 +154,8 @@ class Coordinator:
 
     async def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         held = await self._find(request.group_id)
+        if held is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
         return held if isinstance(held, ErrorCode) else held.group.heartbeat(self._now(), request)
 
     def before_commit(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> ErrorCode:

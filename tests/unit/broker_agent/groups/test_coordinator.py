@@ -33,7 +33,7 @@ from pidkeeper.protocol.metadata_version import BASE
 from tests.simulation.world import MILLISECOND
 from tests.support.coordinator_rig import Agent, Consumer, CoordinatorRig, come_together, sync
 from tests.support.group_quorum import lagging, losing, raising, waiting
-from tests.support.group_rig import CLIENT, SESSION_MS, join_request
+from tests.support.group_rig import CLIENT, SESSION_MS, join_request, sync_request
 from tests.support.group_state import keep
 
 NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
@@ -193,8 +193,9 @@ def test_groups_are_loaded_a_few_at_a_time(
     monkeypatch.setattr(module, "MAX_LOADS", 2)
 
     async def scenario() -> None:
-        beats = [HeartbeatRequest(f"group-{one}", 7, "a", None) for one in range(3)]
-        assert await asyncio.gather(*map(coordinator.heartbeat, beats)) == [UNKNOWN, UNKNOWN, LOADING]
+        requests = [LeaveGroupRequest(f"group-{one}", [LeavingMember("a")]) for one in range(3)]
+        answers = await asyncio.gather(*map(coordinator.leave_group, requests))
+        assert [one.error_code for one in answers] == [0, 0, LOADING.kafka_code]
 
     rig.run(scenario())
 
@@ -314,6 +315,21 @@ def test_while_the_quorum_is_away_nothing_is_loaded(rig: CoordinatorRig, agent: 
     agent.hear()
     assert rig.run(join_code(coordinator)) is LOADING, "nobody is known to keep records"
     assert len(rig.quorum.calls) == 1
+
+
+def test_while_nothing_is_loaded_members_live_and_join_again(rig: CoordinatorRig, coordinator: Coordinator) -> None:
+    """`HeartbeatResponse` and `SyncGroupResponse` of aiokafka know no COORDINATOR_LOAD_IN_PROGRESS."""
+    away = raising(ErrorCode.REQUEST_TIMED_OUT)
+
+    async def scenario() -> None:
+        rig.quorum.faults.append(away)
+        assert await coordinator.heartbeat(HeartbeatRequest("group", 7, "a", None)) is ErrorCode.NONE
+        rig.quorum.faults.append(away)
+        answer = await coordinator.sync_group(sync_request("a", 7))
+        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS.kafka_code
+        assert await coordinator.heartbeat(HeartbeatRequest("group", 7, "a", None)) is UNKNOWN
+
+    rig.run(scenario())
 
 
 def test_a_stale_registration_is_doubted(rig: CoordinatorRig, agent: Agent) -> None:
