@@ -52,6 +52,7 @@ class LogsCovered(msgspec.Struct, frozen=True):
     `segments_gone`: as of objects, and so of their indices. `segment_batches`, control batches included, and
     `segment_bytes`: of what was read. `offsets_rolled`: that are in segments; `offsets_read`: in those that were read.
     `segments_unnamed`: in the store, and no log has them: until they are deleted.
+    `groups`, `group_offsets`: consumer groups by the newest file, and their offsets, pending ones too.
     `stateless`: there are batches, and no file has the state that they are of.
     """
 
@@ -73,6 +74,8 @@ class LogsCovered(msgspec.Struct, frozen=True):
     offsets_rolled: int = 0
     offsets_read: int = 0
     segments_unnamed: int = 0
+    groups: int = 0
+    group_offsets: int = 0
     stateless: bool = False
 
 
@@ -141,6 +144,8 @@ def _logs_text(logs: LogsCovered) -> str:
     if logs.segments:
         read = "no store" if logs.store is None else f"{logs.offsets_read:,} of {logs.offsets_rolled:,} offsets"
         text += f"; {logs.segment_batches:,} batches in {logs.segments_read:,} of {logs.segments:,} segments, {read}"
+    if logs.groups:
+        text += f"; {logs.groups:,} groups with {logs.group_offsets:,} offsets"
     return text
 
 

@@ -122,6 +122,8 @@ select coalesce(sum(bytes), 0)::bigint from objects_seen where object not in (
 """
 COVERED_SQL: Final = """
 select (select count(*) from partition_logs) as logs, (select count(*) from log_batches) as batches,
+    coalesce((select groups from newest_view), 0) as groups,
+    coalesce((select group_offsets from newest_view), 0) as group_offsets,
     (select count(distinct object) from log_batches) as objects,
     (select count(*) from objects_seen where state = 'read') as objects_read,
     (select coalesce(sum(bytes), 0)::bigint from objects_seen) as bytes_read,

@@ -18,7 +18,7 @@ select member_id, max("index") as "index" from (
 """The newest committed entry that each member's files have."""
 LOGS_SQL: Final = """
 create temp table newest_view as
-select member_id, view, least(to_index, r."index") as "index", followed
+select member_id, view, least(to_index, r."index") as "index", followed, groups, group_offsets
 from views join reached r using (member_id)
 order by "index" desc, followed desc, from_index, member_id, view limit 1;
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from pidkeeper.cli.local_cluster import LocalCluster, free_ports
@@ -33,6 +33,7 @@ PRODUCERS: Final = 4
 BATCHES: Final = 10
 RECORDS: Final = 50
 TRANSACTIONS: Final = 6
+GROUP: Final = "copiers"
 
 
 def write_segments(agent: str, directory: Path) -> Path:
@@ -58,6 +59,29 @@ def write_logs(agent: str) -> None:
     for future in created.values():
         future.result(WAIT_SECONDS)
     write_all(agent, *OWN_TOPICS)
+    copy_all(agent, *OWN_TOPICS)
+
+
+def copy_all(address: str, source: str, target: str) -> None:
+    """A group copies records, each part with its offsets in a transaction (KIP-447); every other one is aborted."""
+    settings = {"group_id": GROUP, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = Consumer(_named(address, **settings))
+    consumer.subscribe([source])
+    producer = _producer(address, transactional_id="copying")
+    producer.init_transactions(WAIT_SECONDS)
+    for number in range(TRANSACTIONS):
+        records = consumer.consume(RECORDS, WAIT_SECONDS)
+        assert len(records) == RECORDS, records
+        producer.begin_transaction()
+        for record in records:
+            producer.produce(target, record.value())
+        offsets = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), WAIT_SECONDS)
+        if number % 2:
+            producer.abort_transaction(WAIT_SECONDS)
+        else:
+            producer.commit_transaction(WAIT_SECONDS)
+    consumer.close()
 
 
 def write_all(address: str, one: str, other: str) -> None:
@@ -68,9 +92,13 @@ def write_all(address: str, one: str, other: str) -> None:
     asyncio.run(_asynchronous(address, one, other))
 
 
-def _producer(address: str, **settings: object) -> Producer:
+def _named(address: str, **settings: object) -> dict[str, object]:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return Producer({"bootstrap.servers": address, "log_level": 0, "linger.ms": 1, **named})
+    return {"bootstrap.servers": address, "log_level": 0, **named}
+
+
+def _producer(address: str, **settings: object) -> Producer:
+    return Producer(_named(address, linger_ms=1, **settings))
 
 
 def _write(producer: Producer, *topics: str) -> None:

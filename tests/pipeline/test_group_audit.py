@@ -11,6 +11,7 @@ import pytest
 from pidkeeper.pipeline.audit import look
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.verdict import covered_text
 from tests.pipeline.group_faults import GROUPS, check_group_fault
 from tests.pipeline.log_faults import found_in, options, write_fault
 from tests.pipeline.rolled_faults import check_random
@@ -42,17 +43,28 @@ def test_spark_finds_the_same(engine: Engine, tmp_path: Path) -> None:
     assert found_in(look(engine, options(tmp_path))) == found_in(look(LocalEngine(), options(tmp_path))) != []
 
 
-def test_snapshots_alone_show_what_no_transaction_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("logs", [True, False])
+def test_groups_are_counted(tmp_path: Path, logs: bool) -> None:
+    """By the log, or by the newest snapshot."""
+    write_fault(tmp_path, GROUPS["groups with nothing wrong"].fault)
+    if not logs:
+        without_logs(tmp_path)
+    coverage = look(LocalEngine(), options(tmp_path)).verdict.coverage
+    assert covered_text(coverage).endswith("; 2 groups with 4 offsets")
+
+
+def without_logs(root: Path) -> None:
+    for node in (1, 2, 3):
+        shutil.rmtree(root / "data" / str(node) / "wal")
+
+
+@pytest.mark.parametrize(
+    ("name", "checks"),
+    [("pending offsets of no transaction", {"group_offsets"}), ("offsets that moved before the end", set())],
+)
+def test_snapshots_alone_show_what_no_transaction_holds(tmp_path: Path, name: str, checks: set[str]) -> None:
     """As they are shipped; that offsets moved with a transaction is to be seen with its records alone."""
-    for name, checks in (
-        ("pending offsets of no transaction", {"group_offsets"}),
-        ("offsets that moved before the end", set()),
-    ):
-        root = tmp_path / name
-        root.mkdir()
-        write_fault(root, GROUPS[name].fault)
-        for node in (1, 2, 3):
-            shutil.rmtree(root / "data" / str(node) / "wal")
-        assert {
-            check for check, severity, *_ in found_in(look(LocalEngine(), options(root))) if severity == "violation"
-        } == checks
+    write_fault(tmp_path, GROUPS[name].fault)
+    without_logs(tmp_path)
+    found = found_in(look(LocalEngine(), options(tmp_path)))
+    assert {check for check, severity, *_ in found if severity == "violation"} == checks

@@ -93,5 +93,7 @@ def test_rolled_logs_of_real_clients_are_clean(tmp_path: Path) -> None:
     logs = verdict.coverage.logs
     assert logs is not None
     assert (verdict.verdict, logs.batches) == ("clean", 0)
+    assert logs.groups == 1
+    assert logs.group_offsets > 0
     assert logs.segments_read == logs.segments >= PARTITIONS
     assert logs.offsets_read == logs.offsets_rolled == end > 0

@@ -36,6 +36,8 @@ MAX_FAULTS: Final = 1000
 
 Place = tuple[str, str, int]
 """A group's id, a topic and a partition."""
+Kept = tuple[dict[str, KnownGroup], dict[Place, KeptOffset], dict[tuple[str, str, int, int], KeptOffset]]
+"""Groups by id, what is committed by its place, and what is pending by its place and producer."""
 EndOf = Callable[[str, int], int | None]
 """Where the log of a topic's partition ends; None if there is no such partition."""
 
@@ -105,7 +107,7 @@ class GroupsReplay:
 
     def _begin(self, image: StateImage) -> None:
         self._brokers = {one.broker_id: one.broker_epoch for one in image.brokers}
-        self._groups, committed, pending = _saved(image.groups)
+        self._groups, committed, pending = kept_in(image.groups)
         for place, kept in committed.items():
             self._commit_at(place, kept)
         for (group_id, topic, number, producer_id), kept in pending.items():
@@ -235,36 +237,46 @@ class GroupsReplay:
 
     # Snapshots.
 
+    def kept(self) -> Kept:
+        """All that is known by now."""
+        committed = {(*names, number): kept for names, rows in self._committed.items() for number, kept in rows.items()}
+        held = {(*place, who): kept for who, places in self._pending.items() for place, kept in places.items()}
+        return self._groups, committed, held
+
     def compare(self, image: GroupsImage | None) -> None:
         """A snapshot has each group and each offset as the log gives them."""
-        groups, committed, pending = _saved(image)
-        for name in _differing(self._groups, groups):
-            saved, mine = _generation(groups.get(name)), _generation(self._groups.get(name))
-            self.faults.add("replicas_disagree", name, f"the snapshot has {saved}, by the log it is {mine}")
-        logged = {(*names, number): kept for names, rows in self._committed.items() for number, kept in rows.items()}
+        (known, logged, held), (groups, committed, pending) = self.kept(), kept_in(image)
+        for name in _differing(known, groups):
+            mine, other = _generation(known.get(name)), _generation(groups.get(name))
+            self.faults.add("replicas_disagree", name, f"the snapshot has {other}, by the log it is {mine}")
         for place in _differing(logged, committed):
             check, detail = self._misplaced(logged.get(place), committed.get(place))
             self.faults.add(check, place, detail)
-        held = {(*place, who): kept for who, places in self._pending.items() for place, kept in places.items()}
         for key in _differing(held, pending):
             detail = f"the snapshot has {_offset(pending.get(key))} pending, by the log it is {_offset(held.get(key))}"
             self.faults.add("group_offsets", key[:3], detail, producer_id=key[3])
 
-    def _misplaced(self, mine: KeptOffset | None, saved: KeptOffset | None) -> tuple[str, str]:
+    def _misplaced(self, mine: KeptOffset | None, other: KeptOffset | None) -> tuple[str, str]:
         """The check, and what a snapshot has instead of what is committed."""
-        detail = f"the snapshot has {_offset(saved)}, by the log it is {_offset(mine)}"
-        if saved is not None and not (outcome := self._outcomes.get(saved.record_offset, True)):
+        detail = f"the snapshot has {_offset(other)}, by the log it is {_offset(mine)}"
+        if other is not None and not (outcome := self._outcomes.get(other.record_offset, True)):
             state = "is under way" if outcome is None else "was aborted"
             return "group_offsets", f"{detail}: it moved, and its transaction {state}"
-        older = saved is None or (mine is not None and saved.record_offset < mine.record_offset)
+        older = other is None or (mine is not None and other.record_offset < mine.record_offset)
         if older and mine is not None and self._outcomes.get(mine.record_offset):
             return "group_offsets", f"{detail}: its transaction was committed, and it did not move"
         return "replicas_disagree", detail
 
 
+def counted(kept: Kept) -> tuple[int, int]:
+    """Groups, and their offsets."""
+    groups, committed, pending = kept
+    return len({*groups, *(place[0] for place in (*committed, *pending))}), len(committed) + len(pending)
+
+
 def saved_groups(image: StateImage, member_id: int, file_id: int) -> Iterator[Named]:
     """What a snapshot shows by itself: offsets are of partitions that there are, pending ones of transactions."""
-    _, committed, pending = _saved(image.groups)
+    _, committed, pending = kept_in(image.groups)
     faults, transactions = GroupFaults(), Transactions(image.transactions)
     faults.at = member_id, file_id, image.index, None, image.next_offset
     partitions = {} if image.logs is None else {topic.name: topic.partitions for topic in image.logs.topics}
@@ -279,10 +291,8 @@ def saved_groups(image: StateImage, member_id: int, file_id: int) -> Iterator[Na
     yield from faults.rows()
 
 
-def _saved(
-    image: GroupsImage | None,
-) -> tuple[dict[str, KnownGroup], dict[Place, KeptOffset], dict[tuple[str, str, int, int], KeptOffset]]:
-    """Groups by id, what is committed by its place, and what is pending by its place and producer."""
+def kept_in(image: GroupsImage | None) -> Kept:
+    """What a snapshot has."""
     if image is None:
         return {}, {}, {}
     return (

@@ -14,7 +14,7 @@ import msgspec
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
-from pidkeeper.pipeline.quorum.partitions.groups import GroupsReplay
+from pidkeeper.pipeline.quorum.partitions.groups import GroupsReplay, counted
 from pidkeeper.pipeline.quorum.partitions.rolled import RolledLogs, rolled_segment, saved_segments, shape_of
 from pidkeeper.pipeline.quorum.partitions.tables import TABLES, VIEWS, as_time
 from pidkeeper.pipeline.quorum.partitions.transactions import COMMITTED, IDLE, Transaction, Transactions
@@ -278,7 +278,8 @@ class LogsReplay:
         """All that is left, and the logs of the view if it is known whole."""
         if self._whole and (self._logs or self._removed or self._store is not None):
             first = min(one.created_index for one in self._logs.values()) if self._logs else self._reached
-            yield "views", record_batch(VIEWS, [(*self._copy, first, self._reached, True, self._store)])
+            row = (*self._copy, first, self._reached, True, self._store, *counted(self._groups.kept()))
+            yield "views", record_batch(VIEWS, [row])
             self._found["places"] = [
                 (*self._copy, number, one.topic, one.partition, one.created_index, one.removed_index)
                 for number, one in [*self._logs.items(), *self._removed]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.quorum.partitions.groups import counted, kept_in
 from pidkeeper.pipeline.quorum.partitions.packed import OBJECTS, Columns, columns, per_log, places_of
 from pidkeeper.pipeline.quorum.partitions.rolled import Segment, saved_segments, shape_of, tail_starts
 from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, ROLLS, VIEWS
@@ -49,7 +50,9 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     markers = per_log(numbers, [log.markers for log in logs.logs], _MARKERS)
     objects, segments = columns(logs.objects, OBJECTS), saved_segments(logs)
     store_id = None if logs.store_id is None else str(logs.store_id)
+    groups, offsets = counted(kept_in(image.groups))
     view = {"from_index": image.index, "to_index": image.index, "followed": False, "store_id": store_id}
+    view |= {"groups": groups, "group_offsets": offsets}
     yield "views", _rows(VIEWS, copy, 1, **view)
     for name, lasts in (("rolls", logs.rolls), ("commits", logs.commits)):
         if rows := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in lasts]:

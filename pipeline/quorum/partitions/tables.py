@@ -64,9 +64,12 @@ VIEWS: Final = pa.schema(
         ("to_index", _LONG),
         ("followed", pa.bool_()),
         ("store_id", _TEXT),
+        ("groups", _LONG),
+        ("group_offsets", _LONG),
     ]
 )
-"""What is known whole: the state of a snapshot, or of a log that is followed from a snapshot or from its beginning."""
+"""What is known whole: the state of a snapshot, or of a log that is followed from a snapshot or from its beginning.
+`groups`, `group_offsets`: how many it has at its end, pending offsets too."""
 PLACES: Final = pa.schema(
     [
         ("member_id", _ID),
