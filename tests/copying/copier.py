@@ -27,7 +27,7 @@ rootLogger.appenderRef.out.ref=out
 appender.out.type=Console
 appender.out.name=out
 appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %c{1} %m%ex{1}%n
+appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %c{1} %m %ex{1}%n
 logger.transactions.name=org.apache.kafka.clients.producer.internals.TransactionManager
 logger.transactions.level=debug
 logger.transactions.filter.transitions.type=RegexFilter
@@ -45,10 +45,24 @@ class Topics(NamedTuple):
 
 
 class Copier:
-    """Copier `number`, which has the same transactional id whenever it is started. Its output goes to `log`."""
+    """Copier `number`, which has the same transactional id whenever it is started. Its output goes to `log`.
 
-    def __init__(self, number: int, bootstrap: str, topics: Topics, log: Path) -> None:
+    `aborts`: whether it aborts a third of its transactions, by chance. `client_id`: of its producer.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        bootstrap: str,
+        topics: Topics,
+        log: Path,
+        *,
+        aborts: bool = True,
+        transaction_ms: int = TRANSACTION_MS,
+    ) -> None:
         self.starts = 0
+        transactional_id = f"{topics.group}-{number}"
+        self.client_id = f"producer-{transactional_id}"
         self._log = log
         settings = log.with_suffix(".properties")
         settings.write_text(_LOG4J)
@@ -58,9 +72,9 @@ class Copier:
             *("--broker-list", bootstrap, "--input-topic", topics.source, "--output-topic", topics.target),
             # It is required, and is not looked at in a group.
             *("--input-partition", "-1", "--consumer-group", topics.group),
-            *("--transactional-id", f"{topics.group}-{number}", "--transaction-size", str(TRANSACTION_SIZE)),
-            *("--transaction-timeout", str(TRANSACTION_MS)),
-            *("--group-mode", "--use-group-metadata", "--enable-random-aborts"),
+            *("--transactional-id", transactional_id, "--transaction-size", str(TRANSACTION_SIZE)),
+            *("--transaction-timeout", str(transaction_ms)),
+            *("--group-mode", "--use-group-metadata", *(["--enable-random-aborts"] if aborts else [])),
             options=[f"-Dlog4j2.configurationFile={settings}"],
         )
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from pidkeeper.cli.failures import CommandError
 from tests.clients.record_witnesses import SECONDS, Record, confluent_producer, confluent_sent
-from tests.copying.copier import SESSION_SECONDS, Copier, Topics
+from tests.copying.copier import SESSION_SECONDS, TRANSACTION_MS, Copier, Topics
 from tests.copying.endings import Endings, endings
 from tests.copying.judgement import wrong
 from tests.copying.reading import Level, Reader
-from tests.witnesses.places import Place
 
 PARTITIONS: Final = 4
 COPIERS: Final = 3
@@ -46,17 +45,30 @@ PATIENCE_SECONDS: Final = 120.0
 
 LOOK_SECONDS: Final = 0.2
 
+Answer = TypeVar("Answer")
+
 UNFINISHED: Final = (AssertionError, KafkaException, CommandError)
 """What ends a course before its time."""
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How much is copied by how many, and which faults come how often."""
+    """How much is copied by how many, and which faults come how often. `aborts`: whether copiers abort by choice."""
 
     messages: int = MESSAGES
     copiers: int = COPIERS
     at_copiers: Sequence[str] = AT_COPIERS
     at_servers: int = AT_SERVERS
+    aborts: bool = True
+    transaction_ms: int = TRANSACTION_MS
+
+
+class Served(Protocol):
+    """Where copiers connect to, host:port with commas between, and what can be done to what serves."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def faults(self) -> Mapping[str, Callable[[], None]]: ...
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -79,14 +91,23 @@ class Copied(msgspec.Struct, frozen=True):
 class Course:
     """Its parts, in the order in which they come. `source`: what is to be copied, by partition; `faults`: its plan."""
 
-    def __init__(self, place: Place, seed: int, size: Size, directory: Path) -> None:
+    def __init__(self, place: Served, seed: int, size: Size, directory: Path) -> None:
+        self._began = time.monotonic()
+        self._seed = seed
         self._place = place
         self._rng = random.Random(seed)
         self._size = size
         self._topics = Topics(f"source-{seed}", f"copies-{seed}", f"copiers-{seed}")
         self._admin = AdminClient({"bootstrap.servers": place.bootstrap, "log_level": 0})
         self._copiers = [
-            Copier(number, place.bootstrap, self._topics, directory / f"{self._topics.group}-{number}.log")
+            Copier(
+                number,
+                place.bootstrap,
+                self._topics,
+                directory / f"{self._topics.group}-{number}.log",
+                aborts=size.aborts,
+                transaction_ms=size.transaction_ms,
+            )
             for number in range(size.copiers)
         ]
         # When each of those that stand still goes on.
@@ -94,25 +115,49 @@ class Course:
         self.source = [[f"{one}-{number}" for number in range(size.messages)] for one in range(PARTITIONS)]
         self.faults = self._plan()
 
-    @property
-    def starts(self) -> int:
-        return sum(copier.starts for copier in self._copiers)
-
-    @property
-    def transactions(self) -> Endings:
-        return endings(copier.printed for copier in self._copiers)
-
     def _plan(self) -> list[str]:
         faults = [f"copier {self._rng.randrange(self._size.copiers)} {fault}" for fault in self._size.at_copiers]
         faults += self._rng.choices(sorted(self._place.faults), k=self._size.at_servers)
         self._rng.shuffle(faults)
         return faults
 
+    def copied(self) -> Copied:
+        """All of it, and what came of it. A course that comes to no end is judged by what is there."""
+        broken, withdrawn = [], None
+        try:
+            self.write_source()
+            self.run()
+        except UNFINISHED as error:
+            broken.append(f"it came to no end: {error}")
+        try:
+            found = self.found()
+            broken += self._judged(found)
+            withdrawn = sum(map(len, self.found("read_uncommitted"))) - sum(map(len, found))
+        except UNFINISHED as error:
+            broken.append(f"it cannot be judged: {error}")
+        return Copied(
+            seed=self._seed,
+            messages=self._messages,
+            withdrawn=withdrawn,
+            transactions=endings(copier.printed for copier in self._copiers),
+            starts=sum(copier.starts for copier in self._copiers),
+            seconds=round(time.monotonic() - self._began, 1),
+            faults=self.faults,
+            wrong=broken,
+        )
+
+    def _judged(self, found: list[list[str]]) -> list[str]:
+        """What is wrong with the copies, and with what the group has committed."""
+        pairs = zip(self.source, found, strict=True)
+        broken = [f"partition {at}: {told}" for at, (one, other) in enumerate(pairs) if (told := wrong(one, other))]
+        if (offsets := self.committed()) != self.all:
+            broken.append(f"the group has committed {offsets}, and the ends are {self.all}")
+        return broken
+
     def write_source(self) -> None:
         """Both topics, and what is to be copied: nothing is hurt meanwhile."""
-        new = [NewTopic(one, PARTITIONS, 1) for one in (self._topics.source, self._topics.target)]
-        for made in self._admin.create_topics(new).values():
-            made.result(SECONDS)
+        _asked(lambda: self._make(self._topics.source))
+        _asked(lambda: self._make(self._topics.target))
         # Kafka deletes what is old: at its next start, for one.
         now = int(time.time() * 1000)
         records = [
@@ -126,10 +171,7 @@ class Course:
         """All faults, until all is copied and no transaction is open. Raises AssertionError if it comes to no end."""
         with closing(Reader(self._place.bootstrap, self._topics.target, PARTITIONS)) as target:
             try:
-                self._go_on_until(target, lambda: target.count > 0)
-                for fault in self.faults:
-                    self._go_on_for(target, self._rng.randint(*GAP_COPIES), self._rng.uniform(*GAP_SECONDS))
-                    self._do(fault)
+                self._hurt(target)
                 self._go_on_until(target, lambda: not self._stopped and target.count >= self._messages)
                 for copier in self._copiers:
                     copier.leave()
@@ -147,13 +189,37 @@ class Course:
                 reader.read(LOOK_SECONDS)
             return reader.values
 
-    def committed(self) -> list[int]:
-        """The offsets that the group has committed, in the order of partitions."""
+    def committed(self, *, stable: bool = True) -> list[int]:
+        """The offsets that the group has committed, in the order of partitions. `stable`: no transaction holds any."""
         partitions = [TopicPartition(self._topics.source, one) for one in range(PARTITIONS)]
-        asked = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self._topics.group, partitions)], require_stable=True
-        )
-        return [one.offset for one in asked[self._topics.group].result(SECONDS).topic_partitions]
+        group = ConsumerGroupTopicPartitions(self._topics.group, partitions)
+
+        def ask() -> list[int]:
+            asked = self._admin.list_consumer_group_offsets([group], require_stable=stable)
+            found = asked[group.group_id].result(SECONDS).topic_partitions
+            if unstable := [one.error for one in found if one.error is not None]:
+                raise KafkaException(*unstable)
+            return [one.offset for one in found]
+
+        return _asked(ask)
+
+    @property
+    def all(self) -> list[int]:
+        """The offsets at the end of the source."""
+        return [self._size.messages] * PARTITIONS
+
+    def members(self) -> list[str]:
+        """Who is in the group, by member id."""
+        group = self._topics.group
+        described = _asked(lambda: self._admin.describe_consumer_groups([group])[group].result(SECONDS))
+        return [one.member_id for one in described.members]
+
+    def _hurt(self, target: Reader) -> None:
+        """Do all that is planned, while copies are made."""
+        self._go_on_until(target, lambda: target.count > 0)
+        for fault in self.faults:
+            self._go_on_for(target, self._rng.randint(*GAP_COPIES), self._rng.uniform(*GAP_SECONDS))
+            self._do(fault)
 
     @property
     def _messages(self) -> int:
@@ -204,40 +270,28 @@ class Course:
 
     def _ends(self, level: IsolationLevel) -> list[int]:
         latest = {TopicPartition(self._topics.target, one): OffsetSpec.latest() for one in range(PARTITIONS)}  # type: ignore[no-untyped-call]
-        return [one.result(SECONDS).offset for one in self._admin.list_offsets(latest, isolation_level=level).values()]
+        return _asked(
+            lambda: [
+                one.result(SECONDS).offset for one in self._admin.list_offsets(latest, isolation_level=level).values()
+            ]
+        )
+
+    def _make(self, topic: str) -> None:
+        try:
+            self._admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(SECONDS)
+        except KafkaException as error:
+            # By a request of which nobody was told how it went.
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
 
-def copy(place: Place, seed: int, size: Size, directory: Path) -> Copied:
-    """One course; what copiers print goes to `directory`. One that comes to no end is judged by what is there."""
-    began = time.monotonic()
-    course = Course(place, seed, size, directory)
-    broken, withdrawn = [], None
-    try:
-        course.write_source()
-        course.run()
-    except UNFINISHED as error:
-        broken.append(f"it came to no end: {error}")
-    try:
-        broken += _judged(course, size)
-        withdrawn = sum(map(len, course.found("read_uncommitted"))) - sum(map(len, course.found()))
-    except UNFINISHED as error:
-        broken.append(f"it cannot be judged: {error}")
-    return Copied(
-        seed=seed,
-        messages=size.messages * PARTITIONS,
-        withdrawn=withdrawn,
-        transactions=course.transactions,
-        starts=course.starts,
-        seconds=round(time.monotonic() - began, 1),
-        faults=course.faults,
-        wrong=broken,
-    )
-
-
-def _judged(course: Course, size: Size) -> list[str]:
-    """What is wrong with the copies, and with what the group has committed."""
-    pairs = zip(course.source, course.found(), strict=True)
-    broken = [f"partition {at}: {told}" for at, (one, other) in enumerate(pairs) if (told := wrong(one, other))]
-    if (offsets := course.committed()) != [size.messages] * PARTITIONS:
-        broken.append(f"the group has committed {offsets}, and {size.messages} messages are in each partition")
-    return broken
+def _asked(ask: Callable[[], Answer]) -> Answer:
+    """What is answered. Whoever is told that it takes too long asks again, but not for ever."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(LOOK_SECONDS)

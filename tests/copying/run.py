@@ -1,4 +1,7 @@
-"""`make copies`: Kafka's system test of KIP-447, COUNT courses at Kafka's broker and then at agents."""
+"""`make copies`: Kafka's system test of KIP-447, COUNT courses at Kafka's broker and then at agents; zombies at both.
+
+At agents the courses of zombies are also run with bugs that are planted in the quorum, and have to be found.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,38 @@ from typing import Final
 
 import msgspec
 
-from tests.copying.course import Copied, Size, copy
+from tests.copying import zombies
+from tests.copying.course import Copied, Course, Size
+from tests.copying.zombies import Zombie
 from tests.crash.run import exit_on_sigterm
 from tests.support.kafka_broker import why_unavailable
 from tests.witnesses import places
 
 PLACES: Final = {"kafka": places.kafka, "pidkeeper": places.ours}
+ZOMBIES: Final = {"kafka": zombies.kafka, "pidkeeper": zombies.ours}
+PLANTED: Final = {"kafka": (False,), "pidkeeper": (False, True)}
+"""Whether there are bugs."""
+
 COUNT: Final = 10
 OUTPUT: Final = Path("build/copies.json")
 LOGS: Final = Path("build/copies")
 """What copiers print, of the last run."""
 
 
+class Copies(msgspec.Struct):
+    """What came of all courses at one place."""
+
+    courses: list[Copied] = []
+    zombies: list[Zombie] = []
+
+    @property
+    def as_expected(self) -> bool:
+        return not any(one.wrong for one in self.courses) and all(one.as_expected for one in self.zombies)
+
+
 def main() -> int:
-    """Run from the command line; the exit code: 0 if each message was copied once, 1 if not, 2 if nothing could run."""
+    """Run from the command line; the exit code: 0 if each message was copied once, and each planted bug found; 1 if
+    not, 2 if nothing could run."""
     exit_on_sigterm()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--at", choices=PLACES, help="one of the two alone")
@@ -39,17 +60,29 @@ def main() -> int:
         print(reason, file=sys.stderr)
         return 2
     first = int(time.time()) if options.seed is None else options.seed
-    copied: dict[str, list[Copied]] = {}
+    copies = {name: Copies() for name in ([options.at] if options.at else PLACES)}
     OUTPUT.parent.mkdir(exist_ok=True)
-    for name in [options.at] if options.at else PLACES:
-        copied[name] = []
-        for one in _copy(name, range(first, first + options.count)):
-            copied[name].append(one)
-            _print(name, one)
+    for name, ones in copies.items():
+        for _ in _run(name, ones, range(first, first + options.count)):
             # After each: whatever ends a run, what came before it is known.
-            OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(copied)))
-        print(f"{name}: {_summary(copied[name])}", flush=True)
-    return 1 if any(one.wrong for one in itertools.chain.from_iterable(copied.values())) else 0
+            OUTPUT.write_bytes(msgspec.json.format(msgspec.json.encode(copies)))
+        print(f"{name}: {_summary(ones.courses)}", flush=True)
+    return 0 if all(ones.as_expected for ones in copies.values()) else 1
+
+
+def _run(name: str, copies: Copies, seeds: range) -> Iterator[None]:
+    """All courses at one place, each told of when it is over."""
+    for copied in _copy(name, seeds):
+        copies.courses.append(copied)
+        _print(f"{name}, seed {copied.seed}", copied)
+        yield
+    for planted, late in itertools.product(PLANTED[name], zombies.LATE):
+        with tempfile.TemporaryDirectory(prefix="pidkeeper-zombie-") as directory:
+            copies.zombies.append(zombies.zombie(ZOMBIES[name], late, Path(directory), planted=planted))
+        one = copies.zombies[-1]
+        bug = f"with {one.planted}, " if one.planted else ""
+        _print(f"{name}, a zombie sends {late.name}, {bug}{'' if one.as_expected else 'NOT '}as expected", one.copied)
+        yield
 
 
 def _copy(name: str, seeds: range) -> Iterator[Copied]:
@@ -59,13 +92,13 @@ def _copy(name: str, seeds: range) -> Iterator[Copied]:
     logs.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="pidkeeper-copies-") as directory, PLACES[name](Path(directory)) as place:
         for seed in seeds:
-            yield copy(place, seed, Size(), logs)
+            yield Course(place, seed, Size(), logs).copied()
 
 
-def _print(name: str, one: Copied) -> None:
+def _print(title: str, one: Copied) -> None:
     told = "; ".join(one.wrong) or "each once and in order"
-    print(f"{name}, seed {one.seed}, {one.seconds:g} s: {one.messages} messages, {told}", flush=True)
-    print(f"    {_transactions([one])}, {one.starts} starts; {', '.join(one.faults)}", flush=True)
+    print(f"{title}, {one.seconds:g} s: {one.messages} messages, {told}", flush=True)
+    print(f"    {_transactions([one])}, {one.starts} starts; {', '.join(one.faults) or 'no faults'}", flush=True)
 
 
 def _summary(copied: list[Copied]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.copying.course import KILLED, LEAVES, Size, copy
+from tests.copying.course import KILLED, LEAVES, Course, Size
 from tests.support.kafka_broker import why_unavailable
 from tests.witnesses.places import ours
 
@@ -17,5 +17,5 @@ def test_each_message_is_copied_once_and_in_order(tmp_path: Path) -> None:
     if (reason := why_unavailable()) is not None:
         pytest.skip(reason)
     with ours(tmp_path / "cluster") as place:
-        copied = copy(place, 1, SHORT, tmp_path)
+        copied = Course(place, 1, SHORT, tmp_path).copied()
     assert copied.wrong == []

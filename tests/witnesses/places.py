@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from pidkeeper.cli.local_cluster import Agent, LocalCluster, member_name
 from tests.chaos.stage import ChaosCluster
-from tests.support.cluster import CONTROLLER_OPTIONS, bring_back, new_leader, pause, resume, running_cluster
+from tests.support.cluster import (
+    CONTROLLER_OPTIONS,
+    WAIT_SECONDS,
+    bring_back,
+    new_leader,
+    pause,
+    resume,
+    running_cluster,
+)
 from tests.support.kafka_broker import KafkaBroker
 from tests.witnesses.fronts import serving
 
@@ -88,7 +96,7 @@ class Ours(Place):
     def _kill_agent(self, agent: Agent) -> None:
         self._cluster.kill(agent)
         self._cluster.start(agent)
-        self._cluster.wait_ready(agent)
+        self._cluster.wait_ready(agent, seconds=WAIT_SECONDS)
 
     def _stop_agent(self, agent: Agent) -> None:
         """For longer than its session lasts, so that it comes back as a stranger."""
@@ -103,7 +111,7 @@ class Ours(Place):
         self._cluster.kill(leader)
         new_leader(self._cluster, leader)
         self._cluster.start(leader)
-        self._cluster.wait_ready(leader)
+        self._cluster.wait_ready(leader, seconds=WAIT_SECONDS)
 
     def _stop_leader(self) -> None:
         leader = self._cluster.leader()
