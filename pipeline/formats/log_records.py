@@ -45,7 +45,8 @@ from pidkeeper.protocol.transactions import (
     TransactionRecord,
 )
 
-_INT64: Final = range(-(2**63), 2**63)
+INT64: Final = range(-(2**63), 2**63)
+"""What a column of a table takes; a foreign file may hold any number."""
 
 
 class RecordRow(msgspec.Struct, frozen=True, gc=False):
@@ -230,7 +231,7 @@ def record_rows(entry: LogEntry, records: Sequence[Record] | Problem | None = No
 
 def _record(entry: LogEntry, number: int, record: Record) -> Iterator[RecordRow | Problem]:
     columns = _COLUMNS[type(record)](record)
-    too_large = [name for name, value in columns.items() if isinstance(value, int) and value not in _INT64]
+    too_large = [name for name, value in columns.items() if isinstance(value, int) and value not in INT64]
     if too_large:
         yield _problem(entry, f"record {number}: {too_large[0]} {columns[too_large[0]]} does not fit into 64 bits")
         return

@@ -1,4 +1,4 @@
-"""Findings about partition logs, from the tables of `auditing`."""
+"""Findings about partition logs and consumer groups, from the tables of `auditing`."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ where findings.file = b.path and findings."offset" = b.base_offset
 
 
 def conclude(con: Any, store: Store | None) -> None:
-    """Insert the findings of CHECKS, and of `replicas_disagree` and `unallocated` about partition logs."""
+    """Insert the findings of CHECKS, and of others about partition logs and groups."""
     con.execute(MACROS)
     for query in (FAULTS_SQL, UNION_SQL, OBJECTS_SQL):
         con.execute(query)

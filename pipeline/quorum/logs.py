@@ -13,7 +13,7 @@ from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import as_problem
-from pidkeeper.pipeline.formats.log_records import RecordRow, entry_records, record_rows, sum_of
+from pidkeeper.pipeline.formats.log_records import INT64, RecordRow, entry_records, record_rows, sum_of
 from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import (
     FIRST_INDEX,
@@ -45,7 +45,6 @@ FOLLOWED_SNAPSHOTS: Final = 2
 _SNAPSHOT_MAGIC: Final = b"PIDSNAP1"
 _SNAPSHOT_CLUSTER: Final = slice(12, 76)
 _SNAPSHOT_BODY: Final = 100
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def _record_fields() -> list[tuple[str, Any]]:
@@ -278,7 +277,7 @@ def _snapshot_state(folder: Location, name: str, cluster: str | None) -> tuple[t
     if named is None or (named.index, named.term) != (image.index, image.term):
         return Problem(name, MISNAMED, 76, f"it holds the state at {image.index} of term {image.term}")
     row = (unpack_cluster_id(data[_SNAPSHOT_CLUSTER]), *_image_columns(image))
-    if any(isinstance(value, int) and value not in _INT64 for value in row):
+    if any(isinstance(value, int) and value not in INT64 for value in row):
         return Problem(name, MALFORMED, _SNAPSHOT_BODY, "a number in it does not fit into 64 bits")
     return row, image
 

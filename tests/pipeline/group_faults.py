@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pidkeeper.protocol.groups import GroupMember, GroupRecord, PartitionOffset, TopicOffsets
+from pidkeeper.protocol.groups import GroupMember, GroupRecord, PartitionOffset, RemoveGroupRecord, TopicOffsets
 from pidkeeper.protocol.records import Record
-from pidkeeper.protocol.transactions import TransactionRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 from pidkeeper.snapshots.groups_image import GroupsImage, KeptOffset, OffsetRow
 from tests.pipeline.log_faults import Fault, Spoil
 from tests.pipeline.rolled_faults import check_by_command
@@ -192,6 +192,14 @@ _MOVED: Final = {
         subject=f"group {READERS}, orders-7",
         at=SNAPSHOT,
     ),
+    "offsets whose transactional id is forgotten": _fault(
+        "group_offsets",
+        "is forgotten, which settles no offset",
+        more(ForgetTransactionRecord("app")),
+        subject=_ORDERS_1,
+        at=SNAPSHOT + 1,
+        shows="app",
+    ),
     "offsets that no end settles": _fault(
         "group_offsets",
         "goes on to state 3",
@@ -222,6 +230,20 @@ _RECORDED: Final = {
         at(27, topics=told("orders", 2, 1)),
         subject=f"group {READERS}, orders-2",
         at=27,
+    ),
+    "a group that is forgotten in use": _fault(
+        "group_offsets",
+        "forgotten with 1 members and 1 pending offsets",
+        more(RemoveGroupRecord(READERS, 0)),
+        at=SNAPSHOT + 1,
+    ),
+    "a group that is forgotten twice": _fault(
+        "group_offsets",
+        "nothing was known of it",
+        more(RemoveGroupRecord(LONE, 0), RemoveGroupRecord(LONE, 1)),
+        subject=f"group {LONE}",
+        at=SNAPSHOT + 2,
+        shows=LONE,
     ),
     "offsets that are forgotten twice": _fault(
         "group_offsets", "none was committed", forgotten, subject=_ORDERS_0, at=SNAPSHOT + 2

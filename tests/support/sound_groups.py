@@ -7,7 +7,7 @@ from typing import Final
 
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.groups.group import Group
-from pidkeeper.protocol.group_messages import DeleteGroupResponse
+from pidkeeper.protocol.group_messages import CommitOffsetsResponse, DeleteGroupResponse
 from pidkeeper.protocol.groups import NO_VERSION
 from tests.support.group_state import add_group, delete, delete_offsets, gather, keep, member
 from tests.support.log_state import drop, end
@@ -59,13 +59,16 @@ def groups_history() -> SoundLogs:
 
 
 def gone_by_right(made: SoundLogs) -> None:
-    """Offsets are deleted and expire, a group is deleted, and a topic with the offsets that groups have in it."""
+    """Offsets are deleted and expire, a topic is deleted with those that are left and those that are pending in it, and
+    a group. Each is to be seen in a snapshot."""
     made.ask(delete_offsets(READERS, ("orders", 1)))
     (kept,) = [kept.record_offset for _, _, kept in _group(made, LONE).committed_after()]
     made.ask(requests.ExpireOffsets(LONE, version(made, LONE), (("payments", 0, kept),)))
+    made.snapshot()
+    made.ask(drop("orders"))
     made.ask(end("app", APP))
     made.ask(gather(READERS, version(made, READERS), 3))
-    made.ask(drop("payments"))
+    assert isinstance(made.ask(keep(LONE, ("payments", 0, 1))), CommitOffsetsResponse)
     assert isinstance(made.ask(delete(READERS)), DeleteGroupResponse)
     made.snapshot()
 

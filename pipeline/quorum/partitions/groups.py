@@ -10,12 +10,12 @@ committed it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pidkeeper.pipeline.engine.blobs import record_batch
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.findings import VIOLATION, WARNING
-from pidkeeper.pipeline.quorum.partitions.tables import GROUP_FAULTS, as_time
+from pidkeeper.pipeline.quorum.partitions.tables import GROUP_FAULTS, MAX_FAULTS, as_time
 from pidkeeper.pipeline.quorum.partitions.transactions import COMMITTED, IDLE, Transaction, Transactions
 from pidkeeper.protocol.groups import (
     NO_VERSION,
@@ -30,9 +30,6 @@ from pidkeeper.protocol.records import RegisterBrokerRecord, UnregisterBrokerRec
 from pidkeeper.protocol.transactions import NO_PRODUCER_ID
 from pidkeeper.snapshots.groups_image import GroupsImage, KeptOffset, KnownGroup
 from pidkeeper.snapshots.image import StateImage
-
-MAX_FAULTS: Final = 1000
-"""Of one view, the first: a state that is wrong from its beginning would give one for each offset."""
 
 Place = tuple[str, str, int]
 """A group's id, a topic and a partition."""
@@ -49,7 +46,6 @@ class GroupFaults:
     def __init__(self) -> None:
         self.at: tuple[Any, ...] = ()
         self._rows: list[tuple[Any, ...]] = []
-        self._warned: set[Place] = set()
 
     def add(
         self,
@@ -57,27 +53,11 @@ class GroupFaults:
         where: str | Place,
         detail: str,
         *,
+        severity: str = VIOLATION,
         producer_id: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """A violation, of a group as a whole or in one partition."""
-        self._add(VIOLATION, check, where, detail, producer_id, timestamp_ms)
-
-    def warn(self, where: Place, detail: str, timestamp_ms: int) -> None:
-        """Said once of each partition: who commits it goes on to do so."""
-        if where not in self._warned:
-            self._warned.add(where)
-            self._add(WARNING, "group_offsets", where, detail, None, timestamp_ms)
-
-    def _add(
-        self,
-        severity: str,
-        check: str,
-        where: str | Place,
-        detail: str,
-        producer_id: int | None,
-        timestamp_ms: int | None,
-    ) -> None:
+        """About a group as a whole, or about one partition that it reads."""
         place = (where, None, None) if isinstance(where, str) else where
         if len(self._rows) < MAX_FAULTS:
             self._rows.append((*self.at, check, severity, *place, producer_id, as_time(timestamp_ms), detail))
@@ -102,6 +82,7 @@ class GroupsReplay:
         # By producer the offsets of the records in its transaction; of each whether that was committed, None before.
         self._records: dict[int, list[int]] = {}
         self._outcomes: dict[int, bool | None] = {}
+        self._warned: set[Place] = set()
         if image is not None:
             self._begin(image)
 
@@ -132,13 +113,10 @@ class GroupsReplay:
             has = "is not registered" if epoch is None else f"is registered with epoch {epoch}"
             detail = f"its coordinator is broker {record.broker_id} with epoch {record.broker_epoch}, which {has}"
             self.faults.add("stale_epoch", record.group_id, detail, timestamp_ms=record.timestamp_ms)
+        why = _not_next(None if known is None else known.record, record)
         if record.after != version:
-            detail = (
-                f"generation {record.generation} goes on from {_at(record.after)}, and the newest was {_at(version)}"
-            )
-            why: str | None = f"{detail}: two coordinators had the group"
-        else:
-            why = _not_next(None if known is None else known.record, record)
+            follows = f"{_at(record.after)}, and the newest was {_at(version)}"
+            why = f"generation {record.generation} goes on from {follows}: two coordinators had the group"
         if why is not None:
             self.faults.add("group_generation", record.group_id, why, timestamp_ms=record.timestamp_ms)
 
@@ -149,8 +127,8 @@ class GroupsReplay:
             pair, joined = (producer_id, record.producer_epoch), (OFFSETS_TOPIC, offsets_partition(group_id))
             why = self._transactions.why_not("offsets", pair, joined, transactional=True)
             if why is not None:
-                row = {"producer_id": producer_id, "timestamp_ms": record.timestamp_ms}
-                self.faults.add("transaction_pair", group_id, why, **row)
+                about = "transaction_pair", group_id, why
+                self.faults.add(*about, producer_id=producer_id, timestamp_ms=record.timestamp_ms)
         for topic in record.topics:
             for told in topic.partitions:
                 place = group_id, topic.topic, told.partition
@@ -166,12 +144,11 @@ class GroupsReplay:
         if end is None:
             detail = f"offset {kept.offset} was committed, and there is no such partition"
             self.faults.add("group_offsets", place, detail, timestamp_ms=kept.timestamp_ms)
-        elif kept.offset > end:
-            # Kafka takes any offset.
-            detail = (
-                f"offset {kept.offset} was committed, and the log ended at {end}: who goes on there is out of range"
-            )
-            self.faults.warn(place, detail, kept.timestamp_ms)
+        elif kept.offset > end and place not in self._warned:
+            # Kafka takes any offset. Who commits one like that goes on to do so: it is said once.
+            self._warned.add(place)
+            detail = f"offset {kept.offset} was committed, and the log ended at {end}: that is out of its range"
+            self.faults.add("group_offsets", place, detail, severity=WARNING, timestamp_ms=kept.timestamp_ms)
 
     def remove(self, record: RemoveOffsetsRecord, _: int) -> None:
         """Offsets are forgotten."""
@@ -190,10 +167,10 @@ class GroupsReplay:
         held = sum(place[0] == group_id for places in self._pending.values() for place in places)
         members = 0 if known is None else len(known.record.members)
         if (known is None and not topics) or members or held:
-            what = (
-                f"it has {members} members and {held} pending offsets" if members or held else "nothing is known of it"
-            )
-            self.faults.add("group_offsets", group_id, f"it is forgotten, and {what}", timestamp_ms=record.timestamp_ms)
+            detail = f"it is forgotten with {members} members and {held} pending offsets"
+            if not members and not held:
+                detail = "it is forgotten, and nothing was known of it"
+            self.faults.add("group_offsets", group_id, detail, timestamp_ms=record.timestamp_ms)
         for names in topics:
             del self._committed[names]
 
@@ -202,9 +179,8 @@ class GroupsReplay:
         producer_id = transaction.producer_id
         held = self._pending.pop(producer_id, {})
         if held and status not in IDLE:
-            detail = (
-                f"its transaction goes on to state {status}, and no end settles what is pending: {len(held)} offsets"
-            )
+            what = "is forgotten" if status is None else f"goes on to state {status}"
+            detail = f"its transaction {what}, which settles no offset, and {len(held)} are pending"
             self.faults.add("group_offsets", min(held), detail, producer_id=producer_id, timestamp_ms=timestamp_ms)
         committed = status == COMMITTED
         self._outcomes.update(dict.fromkeys(self._records.pop(producer_id, ()), committed))
@@ -247,11 +223,12 @@ class GroupsReplay:
         """A snapshot has each group and each offset as the log gives them."""
         (known, logged, held), (groups, committed, pending) = self.kept(), kept_in(image)
         for name in _differing(known, groups):
-            mine, other = _generation(known.get(name)), _generation(groups.get(name))
-            self.faults.add("replicas_disagree", name, f"the snapshot has {other}, by the log it is {mine}")
+            saved, due = _generation(groups.get(name)), _generation(known.get(name))
+            self.faults.add("replicas_disagree", name, f"the snapshot has {saved}, by the log it is {due}")
         for place in _differing(logged, committed):
             check, detail = self._misplaced(logged.get(place), committed.get(place))
-            self.faults.add(check, place, detail)
+            timestamp_ms = (committed.get(place) or logged[place]).timestamp_ms
+            self.faults.add(check, place, detail, timestamp_ms=timestamp_ms)
         for key in _differing(held, pending):
             detail = f"the snapshot has {_offset(pending.get(key))} pending, by the log it is {_offset(held.get(key))}"
             self.faults.add("group_offsets", key[:3], detail, producer_id=key[3])
@@ -308,7 +285,7 @@ def _differing(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
 
 def _not_next(before: GroupRecord | None, after: GroupRecord) -> str | None:
     """Why the members of one record cannot follow those of another."""
-    if len({one.member_id for one in after.members}) < len(after.members):
+    if min(len(_standing(after)), len({one.member_id for one in after.members})) < len(after.members):
         return f"a member of generation {after.generation} is in it twice"
     if before is None or before.generation < after.generation:
         return None

@@ -17,7 +17,15 @@ from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.groups import counted, kept_in
 from pidkeeper.pipeline.quorum.partitions.packed import OBJECTS, Columns, columns, per_log, places_of
 from pidkeeper.pipeline.quorum.partitions.rolled import Segment, saved_segments, shape_of, tail_starts
-from pidkeeper.pipeline.quorum.partitions.tables import COORDINATES, LOG_FAULTS, MARKERS, PLACES, ROLLS, VIEWS
+from pidkeeper.pipeline.quorum.partitions.tables import (
+    COORDINATES,
+    LOG_FAULTS,
+    MARKERS,
+    MAX_FAULTS,
+    PLACES,
+    ROLLS,
+    VIEWS,
+)
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.logs_image import LogsImage
 
@@ -28,8 +36,6 @@ _MARKERS: Final = {
     "base_offset": "<i8", "producer_id": "<i8", "producer_epoch": "<i2", "committed": "i1", "timestamp_ms": "<i8"
 }  # fmt: skip
 """The columns by name, and what each number is stored as."""
-MAX_FAULTS: Final = 1000
-"""Of one snapshot, the first: a state that is wrong from its beginning would give one for each batch."""
 
 
 class Copy(NamedTuple):

@@ -10,6 +10,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pidkeeper.pipeline.formats.log_records import INT64
+
+MAX_FAULTS: Final = 1000
+"""Of one snapshot, or of the groups of one view, the first: a state that is wrong from its beginning would give one for
+each batch or offset."""
 _ID: Final = pa.int32()
 _LONG: Final = pa.int64()
 _TEXT: Final = pa.string()
@@ -145,9 +150,8 @@ TABLES: Final[dict[str, Any]] = {
     "log_faults": LOG_FAULTS,
     "group_faults": GROUP_FAULTS,
 }
-_INT64: Final = range(-(2**63), 2**63)
 
 
 def as_time(ms: int | None) -> int | None:
-    """A foreign record may hold any number."""
-    return ms if ms is None or ms in _INT64 else None
+    """As a column takes it; null for none."""
+    return ms if ms is None or ms in INT64 else None

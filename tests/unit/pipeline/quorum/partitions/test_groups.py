@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.pipeline.quorum.partitions.groups import MAX_FAULTS, saved_groups
+from pidkeeper.pipeline.quorum.partitions.groups import saved_groups
 from pidkeeper.pipeline.quorum.partitions.replay import LogsReplay, SavedGroups
+from pidkeeper.pipeline.quorum.partitions.tables import MAX_FAULTS
 from pidkeeper.protocol.groups import OffsetsRecord, PartitionOffset, TopicOffsets
 from pidkeeper.protocol.records import Record
 from pidkeeper.snapshots.image import StateImage
