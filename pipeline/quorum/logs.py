@@ -232,6 +232,8 @@ def _saved(member: Member, folder: Location, first_index: int) -> _Saved:
             image = decode_snapshot((folder / name).read(MAX_SNAPSHOT_BYTES + 1), name, None)
         except (SnapshotError, OSError):
             continue
+        if image.next_offset not in INT64:
+            continue
         ends[image.index] = image.next_offset
         if image.index >= first_index - 1 and (oldest is None or image.index < oldest.index):
             oldest = image

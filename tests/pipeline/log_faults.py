@@ -16,7 +16,7 @@ from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.findings import NOTE
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.verdict import Verdict
-from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord
+from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord, RemoveTopicRecord, TopicRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from pidkeeper.protocol.transactions import TransactionRecord
 from pidkeeper.snapshots.logs_image import LogImage
@@ -203,6 +203,20 @@ def wrapped(made: SoundLogs) -> None:
     one_more(ORDERS, 13, data((5, 0), 0, 1), 1, (5, 0), 0)(made)
 
 
+def shared_logs(made: SoundLogs) -> None:
+    """Two topics are given the logs of `orders`, and all of them are deleted."""
+    for number in (8, 9):
+        made.entries.append(
+            [TopicRecord(uuid.UUID(int=number), f"topic-{number}", 2, ORDERS, -1, -1, 1_700_000_100_000)]
+        )
+    made.entries.extend([RemoveTopicRecord(uuid.UUID(int=number), 1_700_000_100_000)] for number in (8, 9))
+
+
+def too_large(made: SoundLogs) -> None:
+    """The number of the next record in a snapshot is none that a table takes."""
+    made.images[0] = replace(made.images[0], next_offset=2**63)
+
+
 def never_committed(made: SoundLogs) -> None:
     """An offset is left out in an entry that one member has, and the others have not."""
     row(base_offset=10)(made)
@@ -229,6 +243,7 @@ FAULTS: Final[dict[str, Fault]] = {
     ),
     "an offset left out": Fault("log_offsets", "the log ended at 9", row(base_offset=10)),
     "an offset given twice": Fault("log_offsets", "offsets were given twice", row(base_offset=8)),
+    "topics that share their logs": Fault("log_offsets", "'topic-8' was given the log of orders-1", shared_logs),
     "a marker left out": Fault("log_offsets", "records were lost", in_the_image(without_markers, ORDERS)),
     "a transaction without its end": Fault("replicas_disagree", "", without_an_end, of_all=False),
     "bytes behind the object": Fault("coordinates", "and the object has 170", row(1, size=100)),
@@ -255,6 +270,7 @@ FAULTS: Final[dict[str, Fault]] = {
         files=an_object_that_nobody_can_read,
         verdict="incomplete",
     ),
+    "a snapshot with a number that is too large": Fault(None, "could not be read", too_large, verdict="incomplete"),
     "a snapshot with a short column": Fault(
         None, "could not be read", in_the_image(with_a_short_column, PAYMENTS), verdict="incomplete"
     ),

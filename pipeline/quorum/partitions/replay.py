@@ -186,6 +186,11 @@ class LogsReplay:
     # Topics and transactions.
 
     def _topic(self, record: TopicRecord, _: int | None) -> None:
+        for number in record.logs:
+            if (log := self._logs.get(number)) is not None:
+                detail = f"topic {record.name!r} was given the log of {log.topic}-{log.partition}"
+                row = ("log_offsets", number, 0, None, as_time(record.timestamp_ms), detail)
+                self._found["log_faults"].append((*self._place, *row))
         self._create(record, self._place[2])
 
     def _create(self, topic: TopicRecord, index: int) -> None:
@@ -199,9 +204,9 @@ class LogsReplay:
             return
         del self._topics[topic.name]
         for number in topic.logs:
-            log = self._logs.pop(number)
-            log.removed_index = self._place[2]
-            self._removed.append((number, log))
+            if (log := self._logs.pop(number, None)) is not None:
+                log.removed_index = self._place[2]
+                self._removed.append((number, log))
         self._groups.drop_topic(topic.name)
 
     def _transact(self, record: TransactionRecord, offset: int | None) -> None:
@@ -216,14 +221,21 @@ class LogsReplay:
         """A marker in each log where something of the transaction is."""
         epoch = after.producer_epoch if after.producer_id == before.producer_id else before.producer_epoch + 1
         for name, partition in before.joined:
-            topic = self._topics.get(name)
-            log = None if topic is None or partition >= topic.partitions else self._logs[topic.first_log + partition]
-            if topic is None or log is None or before.producer_id not in log.open:
+            number, log = self._find(name, partition)
+            if log is None or before.producer_id not in log.open:
                 continue
             log.open.discard(before.producer_id)
             row = (before.producer_id, epoch, after.status == COMMITTED, as_time(after.update_ms))
-            self._found["markers"].append((*self._place, topic.first_log + partition, log.end, *row))
+            self._found["markers"].append((*self._place, number, log.end, *row))
             log.end += 1
+
+    def _find(self, name: str, partition: int) -> tuple[int, _Log | None]:
+        """The log of a partition, and its number."""
+        topic = self._topics.get(name)
+        if topic is None or partition >= topic.partitions:
+            return -1, None
+        number = topic.first_log + partition
+        return number, self._logs.get(number)
 
     def _add(self, record: AddPartitionsRecord, _: int | None) -> None:
         self._transactions.add(record)
@@ -234,8 +246,8 @@ class LogsReplay:
             self._groups.end(before, None)
 
     def _end_of(self, name: str, partition: int) -> int | None:
-        topic = self._topics.get(name)
-        return None if topic is None or partition >= topic.partitions else self._logs[topic.first_log + partition].end
+        _, log = self._find(name, partition)
+        return None if log is None else log.end
 
     def _group(self, record: Any, offset: int | None) -> None:
         # Records of groups are known by their offsets.
