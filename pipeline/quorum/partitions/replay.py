@@ -116,7 +116,9 @@ class LogsReplay:
             return
         for number, record in enumerate(records):
             if (handle := _HANDLERS.get(type(record))) is not None:
-                handle(self, record, None if offset is None else offset + number)
+                own = None if offset is None else offset + number
+                self._groups.faults.at = (*self._place, own)
+                handle(self, record, own)
         self._reached = index
         if self._follows_groups and (saved := self._later.get(index)) is not None:
             self._groups.faults.at = (self._copy[0], saved.file_id, index, None, saved.next_offset)
@@ -209,12 +211,11 @@ class LogsReplay:
                 self._removed.append((number, log))
         self._groups.drop_topic(topic.name)
 
-    def _transact(self, record: TransactionRecord, offset: int | None) -> None:
+    def _transact(self, record: TransactionRecord, _: int | None) -> None:
         if (before := self._transactions.take(record)) is None:
             return
         if record.status in IDLE:
             self._end(before, record)
-        self._groups.faults.at = (*self._place, offset)
         self._groups.end(before, record.status, record.update_ms)
 
     def _end(self, before: Transaction, after: TransactionRecord) -> None:
@@ -240,9 +241,8 @@ class LogsReplay:
     def _add(self, record: AddPartitionsRecord, _: int | None) -> None:
         self._transactions.add(record)
 
-    def _forget(self, record: ForgetTransactionRecord, offset: int | None) -> None:
+    def _forget(self, record: ForgetTransactionRecord, _: int | None) -> None:
         if (before := self._transactions.forget(record)) is not None:
-            self._groups.faults.at = (*self._place, offset)
             self._groups.end(before, None)
 
     def _end_of(self, name: str, partition: int) -> int | None:
@@ -253,7 +253,6 @@ class LogsReplay:
         # Records of groups are known by their offsets.
         self._follows_groups = self._follows_groups and offset is not None
         if offset is not None and self._follows_groups:
-            self._groups.faults.at = (*self._place, offset)
             _OF_GROUPS[type(record)](self._groups, record, offset)
 
     def _found_by(self, record: FoundingRecord | SuccessionRecord, _: int | None) -> None:
