@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+
+from pidkeeper.pipeline.engine.engine import Named
 
 
 def to_blob(batch: Any) -> bytes:
@@ -26,3 +28,9 @@ def record_batch(schema: Any, rows: Sequence[Sequence[Any]]) -> Any:
     """Rows, of which there is one at least, as a record batch."""
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def evidence(name: str, schema: Any, rows: Sequence[Sequence[Any]]) -> Iterator[Named]:
+    """Rows for a table of that name; nothing where there are none."""
+    if rows:
+        yield name, record_batch(schema, rows)

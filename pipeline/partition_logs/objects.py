@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from google_crc32c import value as crc32c
 
-from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.blobs import evidence
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.record_batch import (
@@ -108,10 +108,8 @@ def read_objects(task: ObjectsTask) -> Iterator[Named]:
         for state, rows in threads.map(lambda one: _look(task.store, one), task.objects):
             seen.append(state)
             found += rows
-    if seen:
-        yield "objects_seen", record_batch(OBJECTS, seen)
-    if found:
-        yield "found_batches", record_batch(FOUND, found)
+    yield from evidence("objects_seen", OBJECTS, seen)
+    yield from evidence("found_batches", FOUND, found)
 
 
 def _look(store: Location, named: NamedObject) -> tuple[tuple[Any, ...], list[tuple[Any, ...]]]:

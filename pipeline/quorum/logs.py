@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.blobs import evidence
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import as_problem
@@ -145,7 +145,7 @@ def _states(member: Member) -> Iterator[Named]:
 def _founding(member: Member) -> Iterator[Named]:
     voters = read_founding([*member.logs, *member.snapshots][0].folder)
     if voters is not None:
-        yield from _batches("founded", FOUNDED, [(member.member_id, msgspec.json.encode(voters).decode())])
+        yield from evidence("founded", FOUNDED, [(member.member_id, msgspec.json.encode(voters).decode())])
 
 
 # Logs.
@@ -168,8 +168,8 @@ def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
         )
         for one in survey.segments
     ]
-    yield from _batches("logs", LOGS, rows)
-    yield from _batches("gone", GONE, [(member.member_id, files.names[name]) for name in survey.gone])
+    yield from evidence("logs", LOGS, rows)
+    yield from evidence("gone", GONE, [(member.member_id, files.names[name]) for name in survey.gone])
     if member.owner is not None:
         directory = str(member.owner.directory_id)
         accepted = [
@@ -177,7 +177,7 @@ def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
             for term, last in survey.accepted.items()
             if last > survey.commit_index
         ]
-        yield from _batches("accepted", ACCEPTED, accepted)
+        yield from evidence("accepted", ACCEPTED, accepted)
     records: list[tuple[Any, ...]] = []
     first = survey.entries[0].index if survey.entries else 0
     saved = _saved(member, files.folder.parent / "snapshots", first)
@@ -189,10 +189,10 @@ def _log(member: Member, files: Files, view: int) -> Iterator[Named]:
             continue
         records.append((member.member_id, files.names[item.segment], *msgspec.structs.astuple(item)))
         if len(records) >= BATCH_ROWS:
-            yield from _batches("records", RECORDS, records)
+            yield from evidence("records", RECORDS, records)
             yield from replay.rows()
             records = []
-    yield from _batches("records", RECORDS, records)
+    yield from evidence("records", RECORDS, records)
     yield from replay.views()
 
 
@@ -255,7 +255,7 @@ def _snapshot(member: Member, files: Files, name: str, view: int | None) -> Iter
         yield _problem(member, files, state)
         return
     row, image = state
-    yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
+    yield from evidence("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
     if view is None:
         return
     yield from saved_groups(image, member.member_id, files.names[name])
@@ -328,17 +328,12 @@ def _clusters(member: Member, files: Files) -> Iterator[Named]:
             header = decode_header((files.folder / name).read(HEADER_BYTES))
         except (OSError, ArchiveError):
             continue
-        yield from _batches("clusters", CLUSTERS, [(member.member_id, header.cluster_id)])
+        yield from evidence("clusters", CLUSTERS, [(member.member_id, header.cluster_id)])
         return
-
-
-def _batches(name: str, schema: Any, rows: list[tuple[Any, ...]]) -> Iterator[Named]:
-    if rows:
-        yield name, record_batch(schema, rows)
 
 
 def _problem(member: Member, files: Files, problem: Problem) -> Named:
     file = problem.file if "/" in problem.file else str(files.folder / problem.file)
     row = (files.names.get(problem.file), member.member_id, file, problem.kind, problem.position, problem.index)
-    (named,) = _batches("problems", PROBLEMS, [(*row, problem.detail)])
+    (named,) = evidence("problems", PROBLEMS, [(*row, problem.detail)])
     return named

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.blobs import evidence
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.findings import VIOLATION, WARNING
 from pidkeeper.pipeline.quorum.partitions.tables import GROUP_FAULTS, MAX_FAULTS, as_time
@@ -64,8 +64,7 @@ class GroupFaults:
 
     def rows(self) -> Iterator[Named]:
         """Evidence by `tables.GROUP_FAULTS`."""
-        if self._rows:
-            yield "group_faults", record_batch(GROUP_FAULTS, self._rows)
+        return evidence("group_faults", GROUP_FAULTS, self._rows)
 
 
 class GroupsReplay:
@@ -265,7 +264,7 @@ def saved_groups(image: StateImage, member_id: int, file_id: int) -> Iterator[Na
         if transaction is None or not transaction.ongoing or joined not in transaction.joined:
             detail = f"the snapshot has an offset pending, and producer {producer_id} has no transaction that holds it"
             faults.add("group_offsets", (group_id, topic, number), detail, producer_id=producer_id)
-    yield from faults.rows()
+    return faults.rows()
 
 
 def kept_in(image: GroupsImage | None) -> Kept:

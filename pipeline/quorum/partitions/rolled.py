@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.blobs import evidence
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.packed import OBJECTS, columns, per_log, places_of
 from pidkeeper.pipeline.quorum.partitions.tables import ROLLED, STARTS
@@ -134,10 +134,8 @@ class RolledLogs:
 
     def rows(self) -> Iterator[Named]:
         """Evidence by `tables.ROLLED` and `tables.STARTS`."""
-        if rolled := [(*one.place, self._view, *one.segment, one.until) for one in self._all]:
-            yield "rolled", record_batch(ROLLED, rolled)
-        if starts := [(self._member_id, self._view, *row) for row in self._starts]:
-            yield "starts", record_batch(STARTS, starts)
+        yield from evidence("rolled", ROLLED, [(*one.place, self._view, *one.segment, one.until) for one in self._all])
+        yield from evidence("starts", STARTS, [(self._member_id, self._view, *row) for row in self._starts])
 
 
 def shape_of(logs: LogsImage, segments: Iterable[Segment], place: tuple[Any, ...], view: int) -> RolledLogs:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pidkeeper.pipeline.engine.blobs import record_batch
+from pidkeeper.pipeline.engine.blobs import evidence
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum.partitions.groups import counted, kept_in
 from pidkeeper.pipeline.quorum.partitions.packed import OBJECTS, Columns, columns, per_log, places_of
@@ -61,8 +61,8 @@ def saved_logs(image: StateImage, copy: Copy) -> Iterator[Named]:
     view |= {"groups": groups, "group_offsets": offsets}
     yield "views", _rows(VIEWS, copy, 1, **view)
     for name, lasts in (("rolls", logs.rolls), ("commits", logs.commits)):
-        if rows := [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in lasts]:
-            yield name, record_batch(ROLLS, rows)
+        rows = [(*copy[:2], image.index, None, one.broker_id, one.broker_epoch, one.number) for one in lasts]
+        yield from evidence(name, ROLLS, rows)
     yield from _places(logs, segments, image.index, copy)
     yield from _coordinates(logs, batches, objects, image.index, copy)
     if len(markers["log"]):
