@@ -156,8 +156,9 @@ crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts wh
 cuts: $(VENV)/.dev  ## real processes killed between two steps of a commit, a roll or a collection, power cuts, and backups over a store that went on; COUNT=n, SEED=n
 	$(BIN)/python -m tests.cuts.run --count $(or $(COUNT),200) $(if $(SEED),--seed $(SEED))
 
-explore: $(VENV)/.dev  ## the core, and decisions about a partition log, through every state of small scopes; goes on where it was interrupted
+explore: $(VENV)/.dev  ## the core, and decisions about a partition log and a consumer group, through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run_logs
+	$(BIN)/python -m tests.explore.run_groups
 	$(BIN)/python -m tests.explore.run
 
 spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven

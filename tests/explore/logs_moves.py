@@ -7,18 +7,15 @@ them, ask again, collect and sweep. A request that was made once may be decided 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.segment_views import check_objects
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.state.decide import decide
-from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.logs.partition_log import PartitionLog
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import TransactionStatus
-from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_messages import OfferedBatch
 from pidkeeper.protocol.logs import ObjectId, ObjectRecord
 from pidkeeper.protocol.segment_messages import CheckObjectsRequest
@@ -30,15 +27,14 @@ from tests.explore.logs_state import (
     SIZE,
     TOPIC,
     TRANSACTIONAL,
-    BrokenError,
     Item,
     LogScope,
     Stored,
     World,
-    image_of,
     machine_of,
 )
-from tests.support.log_leader import FOUNDING, NOW, STORE
+from tests.explore.worlds import BrokenError, ask, image_of
+from tests.support.log_leader import FOUNDING, STORE
 
 Move = tuple[str, World]
 """What happens, in words, and the world behind it."""
@@ -147,7 +143,7 @@ class LogMoves:
         )
         asked = requests.CommitObject(one.id, FOUNDING, SIZE * len(batches), batches)
         machine = machine_of(world)
-        found = _ask(machine, asked)
+        found = ask(machine, asked)
         if found is None:
             return
         answer, records = found
@@ -201,7 +197,7 @@ class LogMoves:
         for broker_id in range(self._scope.agents):
             machine = machine_of(world)
             asked = requests.RegisterBroker(broker_id, f"anew-{world.registered}", store_id=STORE)
-            found = _ask(machine, asked)
+            found = ask(machine, asked)
             assert found is not None, "everybody may register"
             epochs = tuple(
                 found[0].broker_epoch if one == broker_id else epoch for one, epoch in enumerate(world.epochs)
@@ -219,22 +215,9 @@ class LogMoves:
     def _decided(self, world: World, what: str, asked: requests.Request) -> Iterator[Move]:
         """The world behind a decision that leaves anything; none where it is refused."""
         machine = machine_of(world)
-        found = _ask(machine, asked)
+        found = ask(machine, asked)
         if found is not None and found[1]:
             yield what, replace(world, image=image_of(machine))
-
-
-def _ask(machine: StateMachine, asked: requests.Request) -> tuple[Any, list[Any]] | None:
-    """The answer and the records, which the machine has replayed; None for a refusal."""
-    draft = Draft(machine, NOW)
-    try:
-        answer = decide(draft, asked)
-        machine.replay(draft.records)
-    except RequestError:
-        return None
-    except AssertionError as error:
-        raise BrokenError(str(error) or repr(error)) from error
-    return answer, draft.records
 
 
 def _next_id(world: World, broker_id: int, *, segment: bool) -> ObjectId:

@@ -1,7 +1,4 @@
-"""The replicated state with one partition log, and the store beside it.
-
-The replicated state of each step is kept as its snapshot, so it is restored as often as anything happens.
-"""
+"""The replicated state with one partition log, and the store beside it."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ import msgspec
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.logs import ObjectId
-from pidkeeper.snapshots.image import StateImage
-from tests.support.log_leader import CLUSTER_ID, LogLeader
+from tests.explore.worlds import BrokenError, image_of, restored
+from tests.support.log_leader import LogLeader
 
 LOG: Final = 0
 TOPIC: Final = "t"
@@ -68,10 +65,6 @@ class Stored(msgspec.Struct, frozen=True, array_like=True):
         return self.base + len(self.items)
 
 
-class BrokenError(Exception):
-    """A rule or a promise is broken."""
-
-
 class World(msgspec.Struct, frozen=True, array_like=True):
     """One state. image: the snapshot of the replicated state. epochs: by broker, as its agent believes. made: what was
     ever put; offered, stored: which of it, by its place there. doomed: paths that somebody asked to delete. items: what
@@ -98,18 +91,8 @@ class World(msgspec.Struct, frozen=True, array_like=True):
 
 
 def machine_of(world: World) -> StateMachine:
-    """The replicated state, as a member has it that was restored from its snapshot. Raises BrokenError."""
-    machine = StateMachine(CLUSTER_ID)
-    try:
-        machine.restore(msgspec.msgpack.decode(world.image, type=StateImage))
-    except ValueError as error:
-        raise BrokenError(f"the snapshot cannot be restored: {error}") from error
-    return machine
-
-
-def image_of(machine: StateMachine) -> bytes:
-    """The snapshot of the replicated state."""
-    return msgspec.msgpack.encode(machine.image(0, 0), enc_hook=list)
+    """The replicated state of a world. Raises BrokenError."""
+    return restored(world.image)
 
 
 def beginning(scope: LogScope) -> World:
