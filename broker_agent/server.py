@@ -26,7 +26,8 @@ from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.groups.answering import asking_groups
 from pidkeeper.broker_agent.groups.room import GroupRoom
 from pidkeeper.broker_agent.kafka.application import AgentApplication
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Ask
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Ask
+from pidkeeper.broker_agent.kafka.features import features_at
 from pidkeeper.broker_agent.kafka.quotas.application import MeteredApplication
 from pidkeeper.broker_agent.kafka.quotas.meter import Meters
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
@@ -43,6 +44,7 @@ from pidkeeper.service.app import App
 from pidkeeper.service.boot_clock import boot_seconds
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.kafka.listener import KafkaListener
+from pidkeeper.service.kafka.wire.api_versions import Features
 from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
@@ -198,13 +200,16 @@ def _application(
     def cluster_id() -> str | None:
         return agent.session.cluster_id
 
-    apis = IDS_ALONE if room is None else WITH_DATA
-    responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=apis)
     if room is None or groups is None:
-        return AgentApplication(responder, ask, acls, apis=apis)
+        return AgentApplication(KafkaResponder(agent.reserve, agent.directory, cluster_id), ask, acls)
+
+    def features() -> Features:
+        return features_at(agent.session.metadata_version)
+
+    responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA, features=features)
     data = DataAnswers(room, agent.directory, cluster_id)
     asked = asking(data, asking_groups(groups.answers, ask))
-    return AgentApplication(responder, asked, acls, apis=apis, ask_soon=data.answer_soon)
+    return AgentApplication(responder, asked, acls, apis=WITH_DATA, ask_soon=data.answer_soon)
 
 
 def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:

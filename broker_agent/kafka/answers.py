@@ -19,7 +19,7 @@ from pidkeeper.broker_agent.security.resources import GROUP_DESCRIBE
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.groups import MAX_GROUP_ID_LENGTH
 from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
-from pidkeeper.service.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
+from pidkeeper.service.kafka.wire.api_versions import ApiVersionsRequest, Features, api_versions_response
 from pidkeeper.service.kafka.wire.headers import RequestHeader
 from pidkeeper.service.kafka.wire.sasl import (
     AuthenticateRequest,
@@ -43,15 +43,20 @@ class LocalAnswers:
     """Bodies of answers, by a directory. `cluster_id()` is None until the first registration."""
 
     def __init__(
-        self, directory: Directory, cluster_id: Callable[[], str | None], served: Mapping[int, Versions]
+        self,
+        directory: Directory,
+        cluster_id: Callable[[], str | None],
+        served: Mapping[int, Versions],
+        features: Callable[[], Features | None],
     ) -> None:
         self._directory = directory
         self._cluster_id = cluster_id
         self._served = served
+        self._features = features
 
     def api_versions(self, header: RequestHeader, _: ApiVersionsRequest, __: Caller) -> bytes:
-        """Every API and its versions."""
-        return api_versions_response(header.api_version, self._served)
+        """Every API and its versions, and what the cluster has agreed on."""
+        return api_versions_response(header.api_version, self._served, self._features())
 
     def metadata(self, header: RequestHeader, request: MetadataRequest, _: Caller) -> bytes:
         """The agents that live."""

@@ -31,6 +31,7 @@ class AgentApplication:
         ask_soon: Callable[[DataCall, Callable[[bytes | None], None]], bool] | None = None,
     ) -> None:
         self.served: Final = apis.advertised
+        self.features: Final = responder.features
         self.respond: Final = responder.respond
         self._ask = ask
         self._ask_soon = ask_soon

@@ -184,6 +184,7 @@ _DATA: Final[Mapping[int, Api]] = MappingProxyType(
         DELETE_TOPICS: Api(delete_topics.VERSIONS, delete_topics.read_delete_topics_request, _put_to_data),
         DELETE_RECORDS: Api(delete_records.VERSIONS, delete_records.read_delete_records_request, _put_to_data),
         DESCRIBE_CONFIGS: Api(describe_configs.VERSIONS, describe_configs.read_describe_configs_request, _put_to_data),
+        END_TXN: Api(transactions.END_VERSIONS, transactions.read_end_txn_request, _put_to_controllers),
     }
 )
 
@@ -198,10 +199,7 @@ _GROUPS: Final[Mapping[int, Api]] = MappingProxyType(
         DESCRIBE_GROUPS: Api(describe_groups.VERSIONS, describe_groups.read_describe_groups_request, _put_to_groups),
         LIST_GROUPS: Api(list_groups.VERSIONS, list_groups.read_list_groups_request, _put_to_groups),
         TXN_OFFSET_COMMIT: Api(
-            txn_offset_commit.VERSIONS,
-            txn_offset_commit.read_txn_offset_commit_request,
-            _put_to_groups,
-            txn_offset_commit.ADVERTISED_VERSIONS,
+            txn_offset_commit.VERSIONS, txn_offset_commit.read_txn_offset_commit_request, _put_to_groups
         ),
         DELETE_GROUPS: Api(delete_groups.VERSIONS, delete_groups.read_delete_groups_request, _put_to_groups),
         OFFSET_DELETE: Api(offset_delete.VERSIONS, offset_delete.read_offset_delete_request, _put_to_groups),

@@ -24,6 +24,7 @@ from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
 )
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.service.kafka.wire.api_versions import Features, no_features
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from pidkeeper.service.kafka.wire.versions import PRODUCE
@@ -53,7 +54,8 @@ _IN_ORDER: Final = frozenset(
 class KafkaResponder:
     """Answers from a reserve and a directory what these can answer, and decodes what the controllers must.
 
-    `cluster_id()` is None until the first registration. `apis`: what is served.
+    `cluster_id()` is None until the first registration. `apis`: what is served; `features()`: what the cluster has
+    agreed on.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class KafkaResponder:
         cluster_id: Callable[[], str | None],
         *,
         apis: Apis = IDS_ALONE,
+        features: Callable[[], Features | None] = no_features,
     ) -> None:
         self._reserve = reserve
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
-        self._local = LocalAnswers(directory, cluster_id, apis.advertised)
+        self._local = LocalAnswers(directory, cluster_id, apis.advertised, features)
+        self.features: Final = features
         self._apis = apis
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.

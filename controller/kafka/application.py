@@ -56,6 +56,7 @@ class ControllerApplication:
     """
 
     served: Final = SERVED
+    features: Final = staticmethod(api_versions.no_features)
 
     def __init__(self, operations: Operations, forward: Forward, leader: Callable[[], str | None]) -> None:
         self.outcomes: Final[Counter[tuple[str, str]]] = Counter()

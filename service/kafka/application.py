@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from pidkeeper.service.access import Principal
+from pidkeeper.service.kafka.wire.api_versions import Features
 from pidkeeper.service.kafka.wire.versions import Versions
 
 HEAD_BYTES: Final = 6
@@ -18,6 +19,11 @@ class Application(Protocol):
     @property
     def served(self) -> Mapping[int, Versions]:
         """The versions of each API, as ApiVersions lists them."""
+        ...
+
+    @property
+    def features(self) -> Callable[[], Features | None]:
+        """What ApiVersions tells besides, as of now."""
         ...
 
     @property

@@ -188,8 +188,10 @@ class KafkaListener:
             connection.serve(certified or self._anybody)
         else:
             encrypted = connection.transport.get_extra_info("sslcontext") is not None
-            served = self._application.served
-            connection.negotiate(Negotiation(self._sasl, served, encrypted=encrypted, certified=certified))
+            served, features = self._application.served, self._application.features
+            connection.negotiate(
+                Negotiation(self._sasl, served, encrypted=encrypted, certified=certified, features=features)
+            )
         return True
 
     def _certified(self, connection: Connection) -> Principal | None:

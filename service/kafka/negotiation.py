@@ -8,7 +8,12 @@ from typing import Final, NamedTuple
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.access import Principal
 from pidkeeper.service.kafka.mechanisms import Exchange, Mechanisms, PasswordCheck, Proven, RefusedError
-from pidkeeper.service.kafka.wire.api_versions import api_versions_response, read_api_versions_request
+from pidkeeper.service.kafka.wire.api_versions import (
+    Features,
+    api_versions_response,
+    no_features,
+    read_api_versions_request,
+)
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
 from pidkeeper.service.kafka.wire.primitives import Reader, WireError
 from pidkeeper.service.kafka.wire.sasl import (
@@ -34,8 +39,8 @@ class Negotiation:
     """That of one connection. It has ended once one of these is not None:
 
     `principal`: who it is, by SASL (then `credential` is by what) or by its certificate, if it has one that lets it in
-    and asks for something else than SASL. `refused`: why it is to be closed, after the last answer. `served`: what is
-    answered to whoever is let in.
+    and asks for something else than SASL. `refused`: why it is to be closed, after the last answer. `served` and
+    `features`: what is answered to whoever is let in, which some clients ask only before.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Negotiation:
         *,
         encrypted: bool,
         certified: Principal | None,
+        features: Callable[[], Features | None] = no_features,
     ) -> None:
         self.principal: Principal | None = None
         self.credential: Hashable = None
@@ -52,6 +58,7 @@ class Negotiation:
         self.mechanism = ""
         self._mechanisms = mechanisms
         self._served = served
+        self._features = features
         self._offered = mechanisms.offered(encrypted=encrypted)
         self._certified = certified
         self._exchange: Exchange | None = None
@@ -78,7 +85,7 @@ class Negotiation:
 
     def _api_versions(self, header: RequestHeader, reader: Reader) -> bytes:
         read_api_versions_request(reader, header.api_version)
-        return self._frame(header, api_versions_response(header.api_version, self._served))
+        return self._frame(header, api_versions_response(header.api_version, self._served, self._features()))
 
     def _handshake(self, header: RequestHeader, reader: Reader) -> bytes:
         request = read_handshake_request(reader, header.api_version)

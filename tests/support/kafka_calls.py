@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pidkeeper.service.access import Principal
+from pidkeeper.service.kafka.wire.api_versions import no_features
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
 
 OVERLAPS: Final = 0
@@ -75,6 +76,7 @@ class Calls:
     """An Application. `begun`: the numbers of all calls, in the order in which they came here."""
 
     served: Final[dict[int, Any]] = {}
+    features: Final = staticmethod(no_features)
 
     def __init__(self) -> None:
         self.begun: list[int] = []

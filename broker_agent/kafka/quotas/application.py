@@ -24,6 +24,7 @@ class MeteredApplication:
 
     def __init__(self, application: AgentApplication, meters: Meters) -> None:
         self.served: Final = application.served
+        self.features: Final = application.features
         self._respond = application.respond
         self._application = application
         self._meters = meters

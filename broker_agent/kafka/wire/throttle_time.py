@@ -67,8 +67,11 @@ _FIRST: Final[Mapping[int, int]] = MappingProxyType(
 _SECOND: Final[Mapping[int, int]] = MappingProxyType({OFFSET_DELETE: 0})
 """Those that have it behind an error code."""
 
-_LAST: Final[Mapping[int, int]] = MappingProxyType({PRODUCE: 1, API_VERSIONS: 1})
+_LAST: Final[Mapping[int, int]] = MappingProxyType({PRODUCE: 1})
 """Those that end with it, before their tagged fields. Answers here have none of these."""
+
+_BEHIND_KEYS: Final[Mapping[int, int]] = MappingProxyType({API_VERSIONS: 1})
+"""Those that have it behind an error code and the array of keys with their versions, before their tagged fields."""
 
 _HEAD_BYTES: Final = 8
 """The length of the frame, and the correlation id."""
@@ -89,6 +92,16 @@ def with_throttle_time(frame: bytes, key: int, version: int, served: Mapping[int
         at = _HEAD_BYTES + flexible + 2
     elif version >= _LAST.get(key, version + 1):
         at = len(frame) - 4 - flexible
+    elif version >= _BEHIND_KEYS.get(key, version + 1):
+        at = _behind_keys(frame, flexible=flexible)
     else:
         return frame
     return b"".join((memoryview(frame)[:at], int32(ms), memoryview(frame)[at + 4 :]))
+
+
+def _behind_keys(frame: bytes, *, flexible: bool) -> int:
+    at = _HEAD_BYTES + 2
+    if flexible:
+        # The count, plus one, is one byte for fewer than 127 keys; each has a section of tagged fields.
+        return at + 1 + (frame[at] - 1) * 7
+    return at + 4 + int.from_bytes(frame[at : at + 4], "big") * 6

@@ -16,7 +16,7 @@ from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import ClusterId, FurtherBlock, HeldIds
 from pidkeeper.protocol.metadata_version import BASE
-from pidkeeper.service.kafka.wire.primitives import varint
+from pidkeeper.service.kafka.wire.primitives import tagged_fields
 
 TAG: Final = 0x7069
 """`pi`. Kafka numbers the fields of each message from 0 on, and has given a handful."""
@@ -75,5 +75,4 @@ def read_answered(content: bytes | None) -> Answered:
 
 def tagged(content: Asked | Answered) -> bytes:
     """A section of tagged fields that has this one alone, also if it says nothing: it says who can read it."""
-    encoded = msgspec.json.encode(content)
-    return b"\x01" + varint(TAG) + varint(len(encoded)) + encoded
+    return tagged_fields({TAG: msgspec.json.encode(content)})

@@ -6,6 +6,7 @@ Source: the protocol guide's "Protocol Primitive Types", KIP-482 for compact typ
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -221,3 +222,9 @@ def array(elements: list[bytes], *, flexible: bool) -> bytes:
 def tags(*, flexible: bool) -> bytes:
     """An empty section of tagged fields, where the version has one."""
     return b"\x00" if flexible else b""
+
+
+def tagged_fields(fields: Mapping[int, bytes]) -> bytes:
+    """A section of tagged fields (KIP-482): the encoded values by their tags, ascending."""
+    values = [varint(tag) + varint(len(value)) + value for tag, value in fields.items()]
+    return varint(len(fields)) + b"".join(values)

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -11,8 +12,10 @@ import java.util.Properties;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.stream.IntStream;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -30,6 +33,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * send NAME TOPIC PARTITION TIMESTAMP KEY VALUE HEADER_KEY HEADER_VALUE
  * flush NAME                               "ok OFFSET ...", of what was sent since the last flush, in its order
  * init NAME      begin NAME      commit NAME      abort NAME      close NAME
+ * offsets NAME GROUP TOPIC OFFSET          of partition 0, within the transaction
+ * pair NAME                                "ok PRODUCER_ID EPOCH"
+ * set KEY VALUE                            a setting of the producers that are opened from then on
  * read ISOLATION_LEVEL BOOTSTRAP TOPIC PARTITIONS
  *     "ok PARTITION|OFFSET|TIMESTAMP|KEY|VALUE|HEADER_KEY|HEADER_VALUE ...", up to the end that there is at first
  * </pre>
@@ -44,6 +50,7 @@ public final class RecordWitness {
 
     private final Map<String, KafkaProducer<String, String>> producers = new HashMap<>();
     private final Map<String, List<Future<RecordMetadata>>> sent = new HashMap<>();
+    private final Map<String, String> settings = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -68,6 +75,7 @@ public final class RecordWitness {
         }
     }
 
+    @SuppressWarnings("removal") // The way to make a ConsumerGroupMetadata without a consumer.
     private String run(String command, String name, String[] words) throws Exception {
         switch (command) {
             case "open" -> producers.put(name, open(words[2], words[3], words[4]));
@@ -82,14 +90,23 @@ public final class RecordWitness {
             case "begin" -> producers.get(name).beginTransaction();
             case "commit" -> producers.get(name).commitTransaction();
             case "abort" -> producers.get(name).abortTransaction();
+            case "offsets" -> producers.get(name).sendOffsetsToTransaction(
+                    Map.of(new TopicPartition(words[3], 0), new OffsetAndMetadata(Long.parseLong(words[4]))),
+                    new ConsumerGroupMetadata(words[2]));
+            case "pair" -> {
+                Object pair = field(field(producers.get(name), "transactionManager"), "producerIdAndEpoch");
+                return field(pair, "producerId") + " " + field(pair, "epoch");
+            }
+            case "set" -> settings.put(name, words[2]);
             case "close" -> producers.remove(name).close(Duration.ZERO);
             default -> throw new IllegalArgumentException("no command " + command);
         }
         return "";
     }
 
-    private static KafkaProducer<String, String> open(String bootstrap, String compression, String transactionalId) {
+    private KafkaProducer<String, String> open(String bootstrap, String compression, String transactionalId) {
         Properties settings = new Properties();
+        settings.putAll(this.settings);
         settings.put("bootstrap.servers", bootstrap);
         settings.put("key.serializer", StringSerializer.class.getName());
         settings.put("value.serializer", StringSerializer.class.getName());
@@ -102,6 +119,12 @@ public final class RecordWitness {
             settings.put("transactional.id", transactionalId);
         }
         return new KafkaProducer<>(settings);
+    }
+
+    private static Object field(Object owner, String name) throws ReflectiveOperationException {
+        Field field = owner.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(owner);
     }
 
     private static Future<RecordMetadata> send(KafkaProducer<String, String> producer, String[] words) {

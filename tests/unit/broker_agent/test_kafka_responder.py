@@ -17,11 +17,14 @@ from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka import answers
 from pidkeeper.broker_agent.kafka import responder as kafka_responder
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, WITH_DATA, TransactionalCall
+from pidkeeper.broker_agent.kafka.features import features_at
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
+from pidkeeper.protocol.metadata_version import BASE, TRANSACTION_EPOCHS
 from pidkeeper.service.kafka.wire.headers import RequestHeader
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
+from pidkeeper.service.kafka.wire.versions import END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,
@@ -170,6 +173,38 @@ def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     correlation_id, kio = kio_response("api_versions", version, frame)
     assert {key.api_key: (key.min_version, key.max_version) for key in kio.api_keys} == expected
     assert (correlation_id, response.error_code) == (5, 0)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("metadata_version", [BASE, TRANSACTION_EPOCHS - 1, TRANSACTION_EPOCHS, TRANSACTION_EPOCHS + 1])
+def test_the_level_of_transactions_is_told_once_the_quorum_is_known_to_take_it(
+    version: int, metadata_version: int
+) -> None:
+    known = BASE
+    responder = KafkaResponder(
+        BlockReserve(), directory(), lambda: "cluster-x", apis=WITH_DATA, features=lambda: features_at(known)
+    )
+    known = metadata_version
+    fields = {"client_software_name": "n", "client_software_version": "1"}
+    frame = ask(responder, framed(kafka_python_request("api_versions", version, 5, "c", **fields)))
+    assert {key.api_key for key in kafka_python_response("api_versions", version, frame).api_keys} == set(
+        WITH_DATA.advertised
+    )
+    _, told = kio_response("api_versions", version, frame)
+    finalized = {one.name: (one.min_version_level, one.max_version_level) for one in told.finalized_features}
+    if metadata_version < TRANSACTION_EPOCHS:
+        assert (finalized, told.finalized_features_epoch) == ({}, -1)
+    else:
+        assert (finalized, told.finalized_features_epoch) == ({"transaction.version": (2, 2)}, metadata_version)
+    # Clients that ask in version 3 refuse a feature whose lowest level is 0.
+    supported = {one.name: (one.min_version, one.max_version) for one in told.supported_features}
+    assert supported == ({"transaction.version": (0, 2)} if version >= 4 else {})
+
+
+def test_what_clients_of_version_2_send_is_told_and_served_where_records_are_kept() -> None:
+    told = {key: WITH_DATA.advertised[key].highest for key in (PRODUCE, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT)}
+    assert told == {PRODUCE: 12, INIT_PRODUCER_ID: 5, END_TXN: 5, TXN_OFFSET_COMMIT: 5}
+    assert all(WITH_DATA.served[key].highest >= highest for key, highest in told.items())
 
 
 @pytest.mark.parametrize("version", [5, 100, 2**15 - 1])

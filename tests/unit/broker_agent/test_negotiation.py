@@ -8,12 +8,14 @@ import pytest
 from scramp import ScramClient
 
 from pidkeeper.broker_agent.kafka.dispatch import SERVED
+from pidkeeper.broker_agent.kafka.features import features_at
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.kafka.negotiation import MAX_FRAME_BYTES, Negotiation, PasswordCall
 from pidkeeper.service.kafka.wire.primitives import Reader, WireError
-from tests.support.kafka_oracles import kafka_python_response
+from tests.support.kafka_oracles import kafka_python_request, kafka_python_response, kio_response
 from tests.support.sasl_users import api_versions, authenticate, handshake, plain
 
 INIT = struct.pack(">ihhihch", 17, 22, 0, 7, 1, b"c", -1) + struct.pack(">i", 0)
@@ -49,6 +51,15 @@ def test_a_user_of_plain_is_let_in(begin: Negotiation, version: int) -> None:
     assert begin.principal == Principal("alice", frozenset({Access.PRODUCER}))
     assert begin.credential is not None
     assert begin.refused is None
+
+
+def test_who_is_not_let_in_yet_hears_what_the_cluster_has_agreed_on(users: UserList) -> None:
+    negotiation = Negotiation(
+        Sasl(users), SERVED, encrypted=True, certified=None, features=lambda: features_at(TRANSACTION_EPOCHS)
+    )
+    request = kafka_python_request("api_versions", 3, 7, "c", client_software_name="n", client_software_version="1")
+    _, told = kio_response("api_versions", 3, answered(negotiation, struct.pack(">i", len(request)) + request))
+    assert [one.name for one in told.finalized_features] == ["transaction.version"]
 
 
 def test_a_user_of_scram_is_let_in_after_two_messages(begin: Negotiation) -> None:

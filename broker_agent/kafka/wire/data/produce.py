@@ -16,7 +16,7 @@ from pidkeeper.service.kafka.wire.versions import Versions
 VERSIONS: Final = Versions(3, 12, first_flexible=9)
 """Version 13 is left out: it has topic ids."""
 
-ADVERTISED_VERSIONS: Final = Versions(0, 11, first_flexible=9)
+ADVERTISED_VERSIONS: Final = Versions(0, VERSIONS.highest, VERSIONS.first_flexible)
 """What a listener says it serves. librdkafka sends nothing compressed to a broker without version 0 (KAFKA-18659)."""
 
 MAX_PARTITIONS: Final = 4096

@@ -19,8 +19,6 @@ from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(0, 5, first_flexible=3)
 
-ADVERTISED_VERSIONS: Final = Versions(0, 3, first_flexible=3)
-
 _LEADER_EPOCH_SINCE: Final = 2
 _MEMBERS_SINCE: Final = 3
 _JOINING_SINCE: Final = 5
