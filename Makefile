@@ -171,6 +171,7 @@ traces: $(VENV)/.dev  ## what simulated members do, step by step in the specific
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
 	    tools/fetch-jars spec || echo "TLC cannot be had: no course is followed" >&2; fi
 	$(BIN)/python -m tests.traces.run_logs --seeds $$(($(COURSES) / 10))
+	$(BIN)/python -m tests.traces.run_groups --seeds $$(($(COURSES) / 10))
 	$(BIN)/python -m tests.traces.run --seeds $(COURSES)
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder

@@ -18,8 +18,9 @@ from tests.simulation.log_references import References
 from tests.simulation.object_store import SimStore
 from tests.simulation.process import Process
 from tests.simulation.world import World
-from tests.traces.log_course import FollowedLog, LogCourse
+from tests.traces.log_course import LogCourse
 from tests.traces.log_recorder import LogRecorder
+from tests.traces.told_course import FollowedCourse
 
 MOST_STEPS: Final = 1_500
 """Of one log. TLC takes some ten seconds for them: each state has the whole log."""
@@ -29,7 +30,7 @@ class FollowedSeed(msgspec.Struct, frozen=True):
     """The logs of one seed. `violation`: what the simulation itself found."""
 
     seed: int
-    logs: list[FollowedLog]
+    logs: list[FollowedCourse]
     violation: str | None
 
 

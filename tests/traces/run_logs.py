@@ -39,7 +39,7 @@ class Report(msgspec.Struct):
 def report_of(found: list[FollowedSeed], first: int, seconds: float) -> Report:
     """The figures of a run."""
     logs = [log for one in found for log in one.logs]
-    refused = [f"seed {one.seed}, log {log.log}: {log.refused}" for one in found for log in one.logs if log.refused]
+    refused = [f"seed {one.seed}, {log.name}: {log.refused}" for one in found for log in one.logs if log.refused]
     refused += [f"seed {one.seed}: {one.violation}" for one in found if one.violation is not None]
     actions: Counter[str] = sum((log.actions for log in logs), Counter())
     steps = sum(log.steps for log in logs)

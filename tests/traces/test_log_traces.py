@@ -18,9 +18,10 @@ from pidkeeper.protocol.segments import SegmentName
 from pidkeeper.protocol.transactions import TopicPartitions
 from spec.run import why_no_tlc
 from tests.support.log_leader import FOUNDING, LogLeader
-from tests.traces.log_course import FollowedLog, LogCourse
+from tests.traces.log_course import LogCourse
 from tests.traces.log_recorder import LogRecorder
 from tests.traces.log_seeds import follow, with_data
+from tests.traces.told_course import FollowedCourse
 
 LIMIT = 1000
 
@@ -81,7 +82,7 @@ class RecordedLeader(LogLeader):
         """It ends."""
         self.decide(requests.EndTxn(7, self.epoch, "x", *pair, committed))
 
-    def follow(self) -> FollowedLog:
+    def follow(self) -> FollowedCourse:
         """What the specification says of log 0."""
         return LogCourse(self.recorder, 0, LIMIT).follow()
 
