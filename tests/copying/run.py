@@ -92,7 +92,10 @@ def _copy(name: str, seeds: range) -> Iterator[Copied]:
     logs.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="pidkeeper-copies-") as directory, PLACES[name](Path(directory)) as place:
         for seed in seeds:
-            yield Course(place, seed, Size(), logs).copied()
+            copied = Course(place, seed, Size(), logs).copied()
+            yield copied
+            if copied.wrong:
+                place.mend()
 
 
 def _print(title: str, one: Copied) -> None:

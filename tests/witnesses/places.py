@@ -54,6 +54,10 @@ class Place(ABC):
     def harm(self) -> None:
         """Take down what serves, one thing after the other. All runs again at the end."""
 
+    @abstractmethod
+    def mend(self) -> None:
+        """Have all run again, where a fault was not ended. Raises AssertionError and CommandError if it does not."""
+
 
 class Kafka(Place):
     """A broker of its own."""
@@ -69,6 +73,9 @@ class Kafka(Place):
         """Kill the broker, and start it again."""
         self._broker.close()
         self._broker.start()
+
+    def mend(self) -> None:
+        self.harm()
 
 
 class Ours(Place):
@@ -92,6 +99,9 @@ class Ours(Place):
         for kill in self._kills.values():
             kill()
         self._stop_leader()
+
+    def mend(self) -> None:
+        bring_back(self._cluster)
 
     def _kill_agent(self, agent: Agent) -> None:
         self._cluster.kill(agent)
