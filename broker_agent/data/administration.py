@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Final
 
@@ -37,6 +38,8 @@ from pidkeeper.protocol.logs import MAX_PARTITIONS
 
 REPLICATION_FACTOR: Final = 1
 """What is told of every topic: one object, which the store keeps as safely as it does."""
+
+_log = logging.getLogger(__name__)
 
 
 class Administrator:
@@ -89,6 +92,8 @@ class Administrator:
             )
         except RequestError as error:
             return CreatedTopic(topic.name, error.code.kafka_code, error.detail)
+        if retention.compacted and not validate_only:
+            _log.warning("topic %s asked for compaction: each record of a key is kept", made.name)
         configs = created_entries(made, self._settings)
         return CreatedTopic(
             made.name,

@@ -24,6 +24,10 @@ from pidkeeper.protocol.logs import UNLIMITED
 
 RETENTION_MS: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
+CLEANUP_POLICY: Final = "cleanup.policy"
+DELETE, COMPACT = "delete", "compact"
+SEGMENT_SETTINGS: Final = ("segment.bytes", "segment.ms")
+"""When a broker begins another segment. Agents roll by settings of their own, so any number will do."""
 
 _BOOLEAN, _STRING, _INT, _SHORT, _LONG, _LIST = 1, 2, 3, 4, 5, 7
 """Types of values (KIP-569)."""
@@ -33,28 +37,39 @@ MAX_NUMBER_CHARACTERS: Final = 20
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """What a topic keeps: for so long, and so much of each partition. UNLIMITED for no such limit."""
+    """What a topic keeps: for so long, and so much of each partition. UNLIMITED for no such limit.
+
+    `compacted`: whoever makes it expects that older records of a key go. Here all of them are kept, which is what a
+    reader of such a topic must bear anyway (docs/decisions/0057).
+    """
 
     ms: int = UNLIMITED
     size: int = UNLIMITED
+    compacted: bool = False
 
 
 def retention_of(configs: Sequence[NewTopicConfig], settings: DataSettings) -> Retention:
     """The retention that a new topic shall have. Raises RequestError for a setting that is unknown, or not so here."""
     numbers = {RETENTION_MS: UNLIMITED, RETENTION_BYTES: UNLIMITED}
-    fixed = _fixed(settings)
+    policies, fixed = {DELETE}, _fixed(settings)
     for one in configs:
         if one.value is None:
             continue
         if one.name in numbers:
             numbers[one.name] = _number(one.name, one.value)
+        elif one.name in SEGMENT_SETTINGS:
+            _number(one.name, one.value)
+        elif one.name == CLEANUP_POLICY:
+            policies = _policies(one.value)
         elif one.name not in fixed:
-            known = ", ".join((*numbers, *fixed))
+            known = ", ".join((*numbers, *SEGMENT_SETTINGS, *fixed))
             raise RequestError(ErrorCode.INVALID_CONFIG, f"there is no setting {one.name[:100]!r} here, but: {known}")
         elif one.value.strip() != fixed[one.name][0]:
             detail = f"{one.name} is {fixed[one.name][0]} here, and cannot be {one.value[:100]!r}"
             raise RequestError(ErrorCode.INVALID_CONFIG, detail)
-    return Retention(numbers[RETENTION_MS], numbers[RETENTION_BYTES])
+    if DELETE not in policies:
+        return Retention(compacted=True)
+    return Retention(numbers[RETENTION_MS], numbers[RETENTION_BYTES], COMPACT in policies)
 
 
 def topic_entries(topic: TopicDescription, settings: DataSettings) -> list[ConfigEntry]:
@@ -92,15 +107,23 @@ def broker_entries(settings: DataSettings) -> list[ConfigEntry]:
 def _fixed(settings: DataSettings) -> dict[str, tuple[str, int, int]]:
     """What is so for every topic: value, type and source."""
     return {
-        "cleanup.policy": ("delete", _LIST, DEFAULT_CONFIG),
+        CLEANUP_POLICY: (DELETE, _LIST, DEFAULT_CONFIG),
         "compression.type": ("producer", _STRING, DEFAULT_CONFIG),
         "max.message.bytes": (str(settings.max_message_bytes), _INT, STATIC_BROKER_CONFIG),
         "message.timestamp.type": ("CreateTime", _STRING, DEFAULT_CONFIG),
     }
 
 
+def _policies(text: str) -> set[str]:
+    policies = {one.strip() for one in text.split(",", 2)}
+    if not policies <= {DELETE, COMPACT}:
+        detail = f"{CLEANUP_POLICY} is {DELETE}, {COMPACT} or both, not {text[:100]!r}"
+        raise RequestError(ErrorCode.INVALID_CONFIG, detail)
+    return policies
+
+
 def _number(name: str, text: str) -> int:
-    """A retention: UNLIMITED, or any number of 64 bits above it."""
+    """UNLIMITED, or any number of 64 bits above it."""
     value = None
     if len(text) <= MAX_NUMBER_CHARACTERS and text.isascii() and text.strip().removeprefix("-").isdigit():
         value = int(text)

@@ -91,7 +91,9 @@ async def test_settings_that_hold_are_taken() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup_policy", "compact"),
+        ("cleanup_policy", "compact,truncate"),
+        ("cleanup_policy", ""),
+        ("segment_bytes", "large"),
         ("compression_type", "gzip"),
         ("message_timestamp_type", "LogAppendTime"),
         ("max_message_bytes", "5"),
@@ -109,6 +111,20 @@ async def test_other_settings_are_refused_with_what_is_wrong(name: str, value: s
     assert outcome.error_code == 40
     assert outcome.error_message is not None and name.replace("_", ".") in outcome.error_message
     assert asked.leader.calls == []
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("compact", -1), ("compact, delete", 1000), ("delete,compact", 1000)])
+async def test_a_topic_that_is_to_be_compacted_keeps_each_record(
+    policy: str, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What Streams asks of its internal topics."""
+    asked = Asked()
+    given: dict[str, Any] = {"cleanup_policy": policy, "retention_ms": "1000", "segment_bytes": "52428800"}
+    assert (await asked.create("changelog", validate_only=True, **given)).error_code == 0
+    assert caplog.messages == []
+    assert (await asked.create("changelog", **given)).error_code == 0
+    assert asked.leader.topic("changelog").retention_ms == kept
+    assert caplog.messages == ["topic changelog asked for compaction: each record of a key is kept"]
 
 
 async def test_nothing_is_created_to_validate() -> None:

@@ -168,7 +168,7 @@ async def test_administration_by_librdkafka(agent: DataAgent) -> None:
         with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_ALREADY_EXISTS"):
             create("made")
         with pytest.raises(confluent_kafka.KafkaException, match="INVALID_CONFIG"):
-            create("other", cleanup_policy="compact")
+            create("other", compression_type="gzip")
         assert len(admin.list_topics("made", timeout=10).topics["made"].partitions) == 2
         broker = ConfluentResource(ConfluentResource.Type.BROKER, "7")
         entries = admin.describe_configs([broker])[broker].result(10)
