@@ -165,6 +165,12 @@ Begins(n) == /\ IsState(committed[n]) /\ committed[n].state.status = "ongoing"
              /\ StateOf(SubSeq(committed, 1, n - 1)).status # "ongoing"
 Count(last) == Cardinality({n \in 1..last : Begins(n)})
 
+(* The record that ended a transaction.                                      *)
+EndOf(count) ==
+    CHOOSE n \in 2..Len(committed) :
+        /\ IsState(committed[n]) /\ committed[n].state.status # "ongoing" /\ Count(n) = count
+        /\ StateOf(SubSeq(committed, 1, n - 1)).status = "ongoing"
+
 GivesPair(r) == r.type = "init" \/ (EpochEach /\ r.type = "end")
 
 Answer(c) ==
@@ -177,11 +183,14 @@ Answer(c) ==
        /\ IF r.number = 0 THEN UNCHANGED transactionVars
           ELSE /\ answered' = IF granted /\ GivesPair(r)
                               THEN answered \cup {<<i, record.answer.pair>>} ELSE answered
-               /\ outcomes' = IF granted /\ r.type = "end" /\ record.type = "state"
-                              THEN outcomes \cup {<<r.pair, batch[c].base + 1, r.wish>>} ELSE outcomes
+               /\ outcomes' = IF ~granted \/ r.type # "end" THEN outcomes
+                              ELSE IF record.type = "state" THEN outcomes \cup {<<r.pair, batch[c].base + 1, r.wish>>}
+                              ELSE IF EpochEach /\ r.of # 0 THEN outcomes \cup {<<r.pair, EndOf(r.of), r.wish>>}
+                              ELSE outcomes
                /\ waits' = IF heard THEN [waits EXCEPT ![i] = 0] ELSE waits
-               /\ began' = IF heard /\ granted /\ r.type = "begin"
-                           THEN [began EXCEPT ![i] = Count(batch[c].base + 1)] ELSE began
+               /\ began' = IF heard /\ granted /\ r.type # "init"
+                           THEN [began EXCEPT ![i] = IF r.type = "begin" THEN Count(batch[c].base + 1) ELSE 0]
+                           ELSE began
                /\ pair' = IF heard /\ granted /\ GivesPair(r)
                           THEN [pair EXCEPT ![i] = record.answer.pair] ELSE pair
                /\ UNCHANGED requests
