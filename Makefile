@@ -198,6 +198,7 @@ peers:  ## see raftos hand out an acknowledged id again, and PySyncObj never syn
 
 witnesses: $(VENV)/.dev  ## other projects' tests and tools against Kafka and then against agents; needs Java 17, Maven, cargo, a C++ compiler, apt and Go; ONLY=name for one
 	$(call jars,kafka,Kafka's broker)
+	$(call jars,streams,Kafka Streams)
 	@tools/fetch-witnesses || echo "the tests of other projects cannot be had: they are not run" >&2
 	@tools/fetch-franz-go || echo "franz-go's tests cannot be had: they are not run" >&2
 	$(BIN)/python -m tests.witnesses.run $(if $(ONLY),--only $(ONLY))

@@ -23,6 +23,7 @@ from tests.witnesses import (
     franz_go,
     kafka_commands,
     kafka_python,
+    kafka_streams,
     librdkafka,
     places,
     transactions_command,
@@ -62,6 +63,7 @@ WITNESSES: Final = {
         kafka_python.LEFT_OUT,
         kafka_python.why_unavailable,
     ),
+    "streams": Witness(kafka_streams.WITNESS, kafka_streams.outcomes, {}, {}, kafka_streams.why_unavailable),
     "franz-go": Witness(franz_go.WITNESS, franz_go.outcomes, franz_go.KNOWN, {}, franz_go.why_unavailable),
     "librdkafka": Witness(librdkafka.WITNESS, librdkafka.outcomes, librdkafka.KNOWN, {}, librdkafka.why_unavailable),
 }
