@@ -1,4 +1,4 @@
-"""A way to a broker on which single requests of clients are held, as a slow network may."""
+"""A way to a broker on which requests of clients are held, as a slow network may."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _BEFORE_CLIENT_ID: Final = struct.Struct(">hhih")
 
 
 class Hold:
-    """The next request `key` of a client, which is held with what comes behind it on its connection."""
+    """Requests `key` of a client, of which each is held with what comes behind it on its connection.
+
+    A client that gives one up sends it again, by another connection.
+    """
 
     def __init__(self, client_id: str, key: int, loop: asyncio.AbstractEventLoop) -> None:
         self._asked = key, client_id.encode()
@@ -32,14 +35,14 @@ class Hold:
         return self._has_come.is_set()
 
     def let_go(self) -> None:
-        """Pass it on."""
+        """Pass on what is held, and hold no more."""
         self._loop.call_soon_threadsafe(self._let_go.set)
 
     async def wait(self, request: bytes) -> None:
         """Return when `request` may go on: at once, if it is another one."""
         key, _, _, length = _BEFORE_CLIENT_ID.unpack_from(request)
         client_id = request[_BEFORE_CLIENT_ID.size :][: max(0, length)]
-        if (key, client_id) == self._asked and not self.has_come:
+        if (key, client_id) == self._asked:
             self._has_come.set()
             await self._let_go.wait()
 
@@ -73,7 +76,7 @@ class Holding:
             self._loop.close()
 
     def hold(self, client_id: str, key: int) -> Hold:
-        """Hold the next request `key` of a client."""
+        """Hold requests `key` of a client."""
         hold = Hold(client_id, key, self._loop)
         self._holds += (hold,)
         return hold

@@ -99,7 +99,8 @@ def _copy(name: str, seeds: range) -> Iterator[Copied]:
 
 
 def _print(title: str, one: Copied) -> None:
-    told = "; ".join(one.wrong) or "each once and in order"
+    # The file has all of it, which may be the end of a log.
+    told = "; ".join(each.partition("\n")[0] for each in one.wrong) or "each once and in order"
     print(f"{title}, {one.seconds:g} s: {one.messages} messages, {told}", flush=True)
     print(f"    {_transactions([one])}, {one.starts} starts; {', '.join(one.faults) or 'no faults'}", flush=True)
 
