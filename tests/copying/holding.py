@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from tests.support.hanging_up import cut, hang_up
+
 HOST: Final = "127.0.0.1"
 MAX_FRAME_BYTES: Final = 16 << 20
 """Longer than any request of those who come here: one that is longer ends its connection."""
@@ -71,8 +73,7 @@ class Holding:
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
-            server.close()
-            self._loop.run_until_complete(_hang_up(asyncio.all_tasks(self._loop)))
+            self._loop.run_until_complete(hang_up(server))
             self._loop.close()
 
     def hold(self, client_id: str, key: int) -> Hold:
@@ -82,21 +83,18 @@ class Holding:
         return hold
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        # It ends with the client, the broker, or the front.
+        with cut(writer), contextlib.suppress(OSError, asyncio.CancelledError):
             far_reader, far_writer = await asyncio.open_connection(*self.target.split(":"))
-            try:
+            with cut(far_writer):
                 ways = [self._requests(reader, far_writer), _answers(far_reader, writer)]
                 tasks = [asyncio.ensure_future(way) for way in ways]
                 try:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    await _hang_up(tasks)
-            finally:
-                far_writer.transport.abort()
-        except (OSError, asyncio.CancelledError):
-            pass  # It ends with the client, the broker, or the front.
-        finally:
-            writer.transport.abort()
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
@@ -116,11 +114,3 @@ async def _answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         while data := await reader.read(1 << 16):
             writer.write(data)
             await writer.drain()
-
-
-async def _hang_up(tasks: set[asyncio.Task[None]] | list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    # A transport lets go of its socket a round of the loop later.
-    await asyncio.sleep(0)

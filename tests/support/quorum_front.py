@@ -18,6 +18,7 @@ from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
 from pidkeeper.service.kafka.wire.headers import read_request_header
 from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from tests.support.hanging_up import hang_up
 
 SETTINGS: Final[Mapping[str, str]] = {"transaction.partition.verification.enable": "false"}
 """Of the broker: its own coordinator knows nothing of these transactions, so it must not be asked."""
@@ -42,17 +43,8 @@ def quorum_front(address: str, agent: str, broker: str) -> Iterator[None]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
-        server.close()
-        loop.run_until_complete(_hang_up(asyncio.all_tasks(loop)))
+        loop.run_until_complete(hang_up(server))
         loop.close()
-
-
-async def _hang_up(serving: set[asyncio.Task[None]]) -> None:
-    for task in serving:
-        task.cancel()
-    await asyncio.gather(*serving, return_exceptions=True)
-    # A transport lets go of its socket a round of the loop after it was told to, even if its client left last of all.
-    await asyncio.sleep(0)
 
 
 class _Front:

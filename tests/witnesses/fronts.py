@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+from tests.support.hanging_up import cut, hang_up
+
 HOST: Final = "127.0.0.1"
 RETRY_SECONDS: Final = 0.05
 READ_BYTES: Final = 65_536
@@ -39,27 +41,17 @@ class Front:
         self._loop.call_soon_threadsafe(self._closing.set)
 
     async def _run(self) -> None:
-        served: set[asyncio.Task[None]] = set()
-
-        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.ensure_future(self._serve(reader, writer))
-            served.add(task)
-            task.add_done_callback(served.discard)
-
-        listener = await asyncio.start_server(serve, HOST, 0)
+        listener = await asyncio.start_server(self._serve, HOST, 0)
         host, port = listener.sockets[0].getsockname()
         self.address = f"{host}:{port}"
         self._listening.set()
         await self._closing.wait()
-        listener.close()
-        for task in served:
-            task.cancel()
-        await asyncio.gather(*served, return_exceptions=True)
+        await hang_up(listener)
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        with contextlib.closing(to_client):
+        with cut(to_client), contextlib.suppress(asyncio.CancelledError):
             server, to_server = await self._connect()
-            with contextlib.closing(to_server):
+            with cut(to_server):
                 ways = [asyncio.ensure_future(_pass_on(*way)) for way in ((client, to_server), (server, to_client))]
                 try:
                     await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -74,7 +75,7 @@ public final class TransactionalWitness {
             case "offsets" -> producer.sendOffsetsToTransaction(
                     Map.of(new TopicPartition("consumed", 0), new OffsetAndMetadata(1)),
                     new ConsumerGroupMetadata(words[2]));
-            case "partition" -> addPartition(producer, new TopicPartition(words[2], 0));
+            case "partition" -> addPartition(producer, words[2]);
             case "commit" -> producer.commitTransaction();
             case "abort" -> producer.abortTransaction();
             case "pair" -> {
@@ -104,13 +105,22 @@ public final class TransactionalWitness {
         return field(producer, "transactionManager");
     }
 
-    /** As send() does before it sends, which it cannot do here: no topic has a leader. */
-    private static void addPartition(KafkaProducer<byte[], byte[]> producer, TopicPartition partition)
+    /**
+     * As send() does before it sends, which it cannot do where no topic has a leader. A client of transaction.version 2
+     * adds no partition: the record itself does.
+     */
+    private static void addPartition(KafkaProducer<byte[], byte[]> producer, String topic)
             throws ReflectiveOperationException {
         Object manager = manager(producer);
+        Method isVersion2 = manager.getClass().getDeclaredMethod("isTransactionV2Enabled");
+        isVersion2.setAccessible(true);
+        if ((boolean) isVersion2.invoke(manager)) {
+            producer.send(new ProducerRecord<>(topic, 0, null, new byte[1]));
+            return;
+        }
         Method add = manager.getClass().getDeclaredMethod("maybeAddPartition", TopicPartition.class);
         add.setAccessible(true);
-        add.invoke(manager, partition);
+        add.invoke(manager, new TopicPartition(topic, 0));
     }
 
     private static String pair(KafkaProducer<byte[], byte[]> producer) throws ReflectiveOperationException {
