@@ -58,7 +58,9 @@ STORM_SHARE: Final = 3
 
 
 class DataPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`repetitions` of `seconds` after `warmup`; Kafka's code is compiled in `settle` seconds of load before.
+    """`repetitions` of `seconds` after `warmup`, each system in turn.
+
+    Kafka's code is compiled in `settle` seconds of load before.
 
     The floor has `objects`, the way to a consumer `round_trips`, the decisions `decisions` objects; snapshots are of
     `rows`, or not measured with 0.
@@ -75,7 +77,7 @@ class DataPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FULL: Final = DataPlan(
-    seconds=5.0, warmup=1.0, repetitions=3, settle=10.0, objects=500, round_trips=300, decisions=4000, rows=MAX_ROWS
+    seconds=5.0, warmup=1.0, repetitions=5, settle=10.0, objects=500, round_trips=300, decisions=4000, rows=MAX_ROWS
 )
 QUICK: Final = DataPlan(
     seconds=2.0, warmup=0.5, repetitions=1, settle=2.0, objects=200, round_trips=100, decisions=1000, rows=0
@@ -120,7 +122,7 @@ class DataBench:
 
     def _acknowledged(self, cluster: LocalCluster, system: System, peers: list[System]) -> list[Row]:
         floor = self._floor(cluster)
-        runs = {one.name: self._repeated(one, ONE) for one in (system, *peers)}
+        runs = self._in_turn([system, *peers], ONE)
         rows = [
             informing(SECTION, "floor: put on the local store, p50", "ms", [floor.put_p50_ms], _tail(floor.put_p99_ms)),
             informing(
@@ -142,7 +144,7 @@ class DataBench:
         rows = []
         for load, name, unit in ((LARGE, "batches of 16 KiB", "MiB/s"), (SMALL, "batches of 100 B", "batches/s")):
             what = f"{name}, {load.producers} producers"
-            runs = {one.name: self._repeated(one, load) for one in (system, *peers)}
+            runs = self._in_turn([system, *peers], load)
             mine = runs[system.name]
             rates = [_rate(one, load, unit) for one in mine]
             remark = f"p99 {median(_p99s(mine)):.1f} ms; {who_was_busy(mine[-1].busy)}"
@@ -239,8 +241,13 @@ class DataBench:
         spec = DataFloorSpec(*at, str(store), self._plan.objects, BATCH_BYTES)
         return run_load("bench.data_floor", spec, DataFloorResult, LOAD_START_SECONDS + self._plan.objects)
 
-    def _repeated(self, system: System, load: Load) -> list[Produced]:
-        return [self._produce(system, load, self._plan.seconds) for _ in range(self._plan.repetitions)]
+    def _in_turn(self, systems: list[System], load: Load) -> dict[str, list[Produced]]:
+        """By the system's name. What the machine is like from minute to minute is the same for all of them."""
+        runs: dict[str, list[Produced]] = {one.name: [] for one in systems}
+        for _ in range(self._plan.repetitions):
+            for one in systems:
+                runs[one.name].append(self._produce(one, load, self._plan.seconds))
+        return runs
 
     def _produce(self, system: System, load: Load, seconds: float) -> Produced:
         return self._check(system, load, system.produce(load, seconds, self._plan.warmup))
