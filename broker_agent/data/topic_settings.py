@@ -128,6 +128,6 @@ def _number(name: str, text: str) -> int:
     if len(text) <= MAX_NUMBER_CHARACTERS and text.isascii() and text.strip().removeprefix("-").isdigit():
         value = int(text)
     if value is None or not UNLIMITED <= value < 2**63:
-        detail = f"{name} is a number of 64 bits, or {UNLIMITED} for no limit, not {text[:100]!r}"
+        detail = f"{name} is a number of 64 bits from {UNLIMITED} on, not {text[:100]!r}"
         raise RequestError(ErrorCode.INVALID_CONFIG, detail)
     return value

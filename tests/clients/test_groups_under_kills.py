@@ -29,7 +29,7 @@ from pidkeeper.cli.local_cluster import LocalCluster
 from tests.clients.group_members import SESSION_MS, Aiokafka, Confluent, Java, Joined, KafkaPython, Member
 from tests.clients.java_witness import java_process, why_no_java
 from tests.clients.record_witnesses import SECONDS
-from tests.support.cluster import new_leader, running_cluster, wait_until
+from tests.support.cluster import restart_leader, running_cluster, wait_until
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 6
@@ -149,11 +149,7 @@ def harm(cluster: LocalCluster, come: Callable[[], None], go: Callable[[], None]
         cluster.start(agent)
         cluster.wait_ready(agent)
     time.sleep(CALM_SECONDS)
-    leader = cluster.leader()
-    cluster.kill(leader)
-    new_leader(cluster, leader)
-    cluster.start(leader)
-    cluster.wait_ready(leader)
+    restart_leader(cluster)
     time.sleep(CALM_SECONDS)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pidkeeper.cli.local_cluster import LocalCluster
 from tests.clients.record_load import loaded
-from tests.support.cluster import new_leader, pause, resume, running_cluster
+from tests.support.cluster import pause, restart, restart_leader, resume, running_cluster
 
 SESSION_TIMEOUT_MS: Final = 2000
 HEARTBEAT_INTERVAL_MS: Final = 200
@@ -37,15 +37,9 @@ def harm(cluster: LocalCluster) -> None:
     """Kill the agents one after the other, kill the leader, stop the agents in turn. All run again at the end."""
     time.sleep(CALM_SECONDS)
     for agent in cluster.layout.agents:
-        cluster.kill(agent)
-        cluster.start(agent)
-        cluster.wait_ready(agent)
+        restart(cluster, agent)
         time.sleep(CALM_SECONDS)
-    leader = cluster.leader()
-    cluster.kill(leader)
-    new_leader(cluster, leader)
-    cluster.start(leader)
-    cluster.wait_ready(leader)
+    restart_leader(cluster)
     for agent in cluster.layout.agents:
         time.sleep(CALM_SECONDS)
         pause(cluster, agent)

@@ -27,7 +27,7 @@ from tests.clients.record_witnesses import (
     Record,
     java_sent,
 )
-from tests.support.cluster import bring_back, new_leader, running_cluster, wait_until
+from tests.support.cluster import bring_back, restart, restart_leader, running_cluster, wait_until
 from tests.support.http_calls import call
 from tests.support.transactional_wire import Pair, TransactionalWire
 
@@ -241,15 +241,9 @@ def _harm(cluster: LocalCluster) -> None:
     """Kill the agents one after the other, and then the leader. All run again at the end."""
     time.sleep(CALM_SECONDS)
     for agent in cluster.layout.agents:
-        cluster.kill(agent)
-        cluster.start(agent)
-        cluster.wait_ready(agent)
+        restart(cluster, agent)
         time.sleep(CALM_SECONDS)
-    leader = cluster.leader()
-    cluster.kill(leader)
-    new_leader(cluster, leader)
-    cluster.start(leader)
-    cluster.wait_ready(leader)
+    restart_leader(cluster)
     time.sleep(CALM_SECONDS)
 
 

@@ -212,6 +212,22 @@ def assert_healthy(cluster: LocalCluster) -> None:
         raise AssertionError(f"{error}; the last answer: {told[-1]}") from error
 
 
+def restart(cluster: LocalCluster, member: Member) -> None:
+    """Kill it, and start it again; it is ready then."""
+    cluster.kill(member)
+    cluster.start(member)
+    cluster.wait_ready(member, seconds=WAIT_SECONDS)
+
+
+def restart_leader(cluster: LocalCluster) -> None:
+    """Kill the leader, and start it again once another one leads; it is ready then."""
+    leader = cluster.leader()
+    cluster.kill(leader)
+    new_leader(cluster, leader)
+    cluster.start(leader)
+    cluster.wait_ready(leader, seconds=WAIT_SECONDS)
+
+
 def pause(cluster: LocalCluster, member: Member) -> None:
     """SIGSTOP, and wait until the process is stopped."""
     stop_process(member.pid)

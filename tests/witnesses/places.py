@@ -14,10 +14,11 @@ from pidkeeper.cli.local_cluster import Agent, LocalCluster, member_name
 from tests.chaos.stage import ChaosCluster
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
-    WAIT_SECONDS,
     bring_back,
     new_leader,
     pause,
+    restart,
+    restart_leader,
     resume,
     running_cluster,
 )
@@ -87,10 +88,10 @@ class Ours(Place):
         self._cluster = cluster
         agents = cluster.layout.agents
         self.bootstrap = ",".join(bootstraps)
-        self._kills = {f"agent {agent.id} is killed": partial(self._kill_agent, agent) for agent in agents}
+        self._kills = {f"agent {agent.id} is killed": partial(restart, cluster, agent) for agent in agents}
         self.faults = self._kills | {
             **{f"agent {agent.id} stands still": partial(self._stop_agent, agent) for agent in agents},
-            "the leader is killed": self._kill_leader,
+            "the leader is killed": partial(restart_leader, cluster),
             "the leader stands still": self._stop_leader,
         }
 
@@ -103,11 +104,6 @@ class Ours(Place):
     def mend(self) -> None:
         bring_back(self._cluster)
 
-    def _kill_agent(self, agent: Agent) -> None:
-        self._cluster.kill(agent)
-        self._cluster.start(agent)
-        self._cluster.wait_ready(agent, seconds=WAIT_SECONDS)
-
     def _stop_agent(self, agent: Agent) -> None:
         """For longer than its session lasts, so that it comes back as a stranger."""
         pause(self._cluster, agent)
@@ -115,13 +111,6 @@ class Ours(Place):
             time.sleep(SESSION_TIMEOUT_MS / 1000 + STOPPED_SECONDS)
         finally:
             resume(self._cluster, agent)
-
-    def _kill_leader(self) -> None:
-        leader = self._cluster.leader()
-        self._cluster.kill(leader)
-        new_leader(self._cluster, leader)
-        self._cluster.start(leader)
-        self._cluster.wait_ready(leader, seconds=WAIT_SECONDS)
 
     def _stop_leader(self) -> None:
         leader = self._cluster.leader()
