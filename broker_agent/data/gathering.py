@@ -71,14 +71,15 @@ class Gatherer:
         self._look: asyncio.TimerHandle | None = None
         self._looks_at = 0.0
 
-    def append(self, batches: Sequence[NewBatch], deadline: float, told: Callable[[list[int]], None]) -> None:
+    def append(
+        self, batches: Sequence[NewBatch], now: float, deadline: float, told: Callable[[list[int]], None]
+    ) -> None:
         """Queue the batches of a request, behind all that are queued. They must have room already.
 
         `told` is called in a later turn of the event loop, at the deadline at the latest: with the base offset of each
-        batch, or minus Kafka's code.
+        batch, or minus Kafka's code. `now` and the deadline are of the loop's clock.
         """
-        loop = asyncio.get_running_loop()
-        pending = PendingAppend(batches, loop.time(), deadline, told, self._untold)
+        pending = PendingAppend(batches, now, deadline, told, self._untold)
         self._queue.append(pending)
         self._look_at(deadline)
         self._queued_bytes += pending.waiting_bytes

@@ -103,11 +103,12 @@ class Producer:
             return
         seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
         size = sum([len(one.records) for one in wanted if one.records is not None])
-        append = _Append(request, wanted, size, loop.time() + seconds, told)
+        now = loop.time()
+        append = _Append(request, wanted, size, now + seconds, told)
         names = {one.topic for one in request.topics}
-        topics = {name: topic for name in names if (topic := self._topics.known(name)) is not None}
+        topics = {name: topic for name in names if (topic := self._topics.known(name, now)) is not None}
         if len(topics) == len(names) and self._turns.are_free(names) and self._gatherer.room.take_now(append.size):
-            self._queue(append, topics)
+            self._queue(append, topics, now)
             return
         # Those behind it wait for the turn that it has from now on, not from when its task begins.
         task = loop.create_task(self._queue_later(append, names, self._turns.turn(names)))
@@ -137,7 +138,7 @@ class Producer:
             async with asyncio.timeout_at(append.deadline), turn:
                 topics = await self._topics.find(names)
                 await self._gatherer.room.take(append.size)
-                self._queue(append, topics)
+                self._queue(append, topics, asyncio.get_running_loop().time())
         except (RequestError, TimeoutError):
             self._counters.refused_batches[REQUEST_TIMED_OUT] += len(append.wanted)
             codes = [PartitionAppend(one.partition, REQUEST_TIMED_OUT) for one in append.wanted]
@@ -147,7 +148,7 @@ class Producer:
             asyncio.get_running_loop().call_exception_handler(report)
             append.told(None)
 
-    def _queue(self, append: _Append, topics: dict[str, TopicDescription]) -> None:
+    def _queue(self, append: _Append, topics: dict[str, TopicDescription], now: float) -> None:
         """Have what is not refused join the queue. All of the request has room."""
         wanted, kept = append.wanted, 0
         try:
@@ -162,7 +163,7 @@ class Producer:
             append.told(_answer(append.request, [outcomes[index] for index in range(len(wanted))]))
 
         if batches:
-            self._gatherer.append(list(batches.values()), append.deadline, answer)
+            self._gatherer.append(list(batches.values()), now, append.deadline, answer)
         else:
             asyncio.get_running_loop().call_soon(answer, ())
 

@@ -60,12 +60,12 @@ class Topics:
         self._listing: asyncio.Task[list[TopicDescription]] | None = None
         self._last: list[TopicDescription] = []
 
-    def known(self, name: str) -> TopicDescription | None:
-        """What is believed of a topic right now, without asking."""
+    def known(self, name: str, now: float | None = None) -> TopicDescription | None:
+        """What is believed of a topic right now, without asking. `now`: by the loop's clock, for whoever has looked."""
         topic, since = self._known.get(name, (None, 0.0))
         if topic is None:
             return None
-        age = _now() - since
+        age = (_now() if now is None else now) - since
         if age > KEPT_SECONDS:
             del self._known[name]
             return None

@@ -20,12 +20,14 @@ class Connection(Intake):
 
     A call that does not overlap is alone: until it is answered nothing else is, as in Kafka, so that no answer
     overtakes another one. Behind calls that overlap others of their kind begin; `_deferred` is what anything else
-    waits with until those are answered. `credential`: by what it is known who it is, if that is by SASL. `end`: of the
+    waits with until those are answered. `_leaving` are answers that leave in the next turn of the event loop at the
+    latest. `credential`: by what it is known who it is, if that is by SASL. `end`: of the
     client's certificate, in seconds since the epoch.
     """
 
     __slots__ = (
         "_caller",
+        "_leaving",
         "_negotiation",
         "_respond",
         "credential",
@@ -39,6 +41,7 @@ class Connection(Intake):
         self._respond: Respond = listener.respond
         self._caller: Any = None
         self._negotiation: Negotiation | None = None
+        self._leaving: list[bytes] = []
         self.credential: Hashable = None
         self.end = math.inf
         self.known = False
@@ -232,15 +235,27 @@ class Connection(Intake):
             return
         if leaving:
             self._renew()
-            self.transport.write(b"".join(leaving))
-            if self._paused:
-                self._listener.holds_answer(self, self.transport.get_write_buffer_size())
+            if not self._leaving and self._calls:
+                asyncio.get_running_loop().call_soon(self.send_answers)
+            self._leaving += leaving
         if failed:
+            self.send_answers()
             self.transport.close()
         elif self._calls:
             self._go_on()
         else:
+            self.send_answers()
             self._drained()
+
+    def send_answers(self) -> None:
+        """Write the answers that have come. Not one by one: those of calls that waited for the same thing come in one
+        turn of the event loop, and a client that is woken once sends its next requests together."""
+        if not self._leaving or self.transport.is_closing():
+            return
+        answers, self._leaving = b"".join(self._leaving), []
+        self.transport.write(answers)
+        if self._paused:
+            self._listener.holds_answer(self, self.transport.get_write_buffer_size())
 
     def _drained(self) -> None:
         """All that overlapped is answered. What had to wait for that comes next."""

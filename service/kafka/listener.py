@@ -160,6 +160,7 @@ class KafkaListener:
         await self._listener.close()
         self._checkers.shutdown(wait=False, cancel_futures=True)
         for connection in tuple(self.connections):
+            connection.send_answers()
             connection.transport.close()
         for call in self._calls:
             call.cancel()

@@ -54,7 +54,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         told: asyncio.Future[list[int]] = loop.create_future()
         self.gatherer.append(
-            batches, loop.time() + seconds, lambda found: None if told.done() else told.set_result(found)
+            batches, loop.time(), loop.time() + seconds, lambda found: None if told.done() else told.set_result(found)
         )
         return told
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader
+from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader, array_head
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.kafka.wire.primitives import WireError, array, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
@@ -27,8 +28,15 @@ NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 """Of an append: the timestamps of the records are the producer's."""
 
+MAX_KNOWN_ANSWERS: Final = 1024
+"""Answers of which all but the base offset is kept: one for each version and partition in use, half a kibibyte each."""
+
 _APPEND: Final = struct.Struct(">ihqq")
 """Partition, error, base offset and timestamp."""
+
+_BASE_OFFSET: Final = struct.Struct(">q")
+_BASE_OFFSET_AT: Final = 6
+"""In an append."""
 
 _INVALID_TXN_STATE: Final = ErrorCode.INVALID_TXN_STATE.kafka_code
 _TRANSACTION_ABORTABLE: Final = ErrorCode.TRANSACTION_ABORTABLE.kafka_code
@@ -128,6 +136,16 @@ def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_
 
     INVALID_TXN_STATE is TRANSACTION_ABORTABLE from version 11 on: producers abort, and go on (KIP-890).
     """
+    if len(topics) == 1 and len(topics[0].partitions) == 1 and not throttle_time_ms:
+        one = topics[0].partitions[0]
+        if one == PartitionAppend(one.partition, base_offset=one.base_offset):
+            # Most producers have one batch in a request, and most batches are taken.
+            before, behind = _around_base_offset(version, topics[0].topic, one.partition)
+            return before + _BASE_OFFSET.pack(one.base_offset) + behind
+    return _response(version, topics, throttle_time_ms)
+
+
+def _response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int) -> bytes:
     flexible = VERSIONS.is_flexible(version)
     results = [
         string(one.topic, flexible=flexible)
@@ -136,6 +154,16 @@ def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_
         for one in topics
     ]
     return array(results, flexible=flexible) + int32(throttle_time_ms) + tags(flexible=flexible)
+
+
+@lru_cache(MAX_KNOWN_ANSWERS)
+def _around_base_offset(version: int, topic: str, partition: int) -> tuple[bytes, bytes]:
+    """What is before and behind the base offset where one batch was asked for, and was taken."""
+    whole = _response(version, [TopicAppend(topic, [PartitionAppend(partition)])], 0)
+    flexible = VERSIONS.is_flexible(version)
+    heads = 2 * len(array_head(1, flexible=flexible)) + len(string(topic, flexible=flexible))
+    at = heads + _BASE_OFFSET_AT
+    return whole[:at], whole[at + _BASE_OFFSET.size :]
 
 
 def _append(one: PartitionAppend, version: int) -> bytes:

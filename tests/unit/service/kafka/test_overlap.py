@@ -8,12 +8,31 @@ from typing import Any
 import pytest
 
 from pidkeeper.service.kafka.calls_in_order import MAX_OVERLAPPING
-from tests.support.kafka_calls import ALONE, AT_ONCE, MALFORMED, OVERLAPS, frame, response
+from pidkeeper.service.kafka.connection import Connection
+from tests.support.kafka_calls import ALONE, AT_ONCE, MALFORMED, OVERLAPS, Transport, frame, response
 from tests.support.waiting import until
 from tests.unit.service.kafka.conftest import Served
 
 CHUNK = 256 * 1024
 """More than one read of the listener takes."""
+
+
+class Sending(Transport):
+    """`sent`: with each write. It sends nothing once it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
 
 
 async def test_calls_that_overlap_are_under_way_together_and_answered_in_order(served: Served) -> None:
@@ -32,6 +51,41 @@ async def test_calls_that_overlap_are_under_way_together_and_answered_in_order(s
     served.calls.give(5)
     assert await served.numbers(reader, 1) == [5]
     assert served.listener.pool.used == 0
+
+
+async def test_answers_that_come_in_one_turn_are_sent_together(served: Served) -> None:
+    connection, transport = Connection(served.listener), Sending()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(b"".join(frame(number) for number in (1, 3, 5, 7, 9)))
+    for number in (1, 3, 5):
+        served.calls.give(number)
+    await until(lambda: bool(transport.sent))
+    assert transport.sent == [response(1) + response(3) + response(5)]
+    served.calls.give(7)
+    served.calls.give(9)
+    await until(lambda: not served.calls.under_way and len(transport.sent) > 1)
+    assert transport.sent[1:] == [response(7) + response(9)]
+    connection.connection_lost(None)
+
+
+async def test_a_listener_that_stops_sends_what_was_answered_last(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, transport = Connection(served.listener), Sending()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(frame(1) + frame(3))
+    close = served.listener._listener.close
+
+    async def close_and_answer() -> None:
+        await close()
+        if not transport.closed:
+            served.calls.give(1)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(served.listener._listener, "close", close_and_answer)
+    await served.listener.stop()
+    assert transport.sent == [response(1)]
+    connection.connection_lost(None)
 
 
 async def test_as_many_as_the_bound_are_under_way_and_the_next_begins_with_each_answer(served: Served) -> None:

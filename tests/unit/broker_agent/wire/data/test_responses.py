@@ -102,6 +102,16 @@ def test_produce(version: int, topics: list[TopicAppend], throttle: int) -> None
     check("produce", version, produce_response(version, topics, throttle), expected)
 
 
+@pytest.mark.parametrize("version", versions_of("produce"))
+@some_examples
+@given(names, int32s, st.integers(0, 2**63 - 1))
+def test_a_batch_that_was_taken_is_answered_as_any_other(version: int, topic: str, partition: int, offset: int) -> None:
+    taken = [TopicAppend(topic, [PartitionAppend(partition, base_offset=offset)])]
+    throttled = produce_response(version, taken, throttle_time_ms=7)
+    before, _, behind = throttled.rpartition(struct.pack(">i", 7))
+    assert produce_response(version, taken) == before + bytes(4) + behind
+
+
 @pytest.mark.parametrize(("version", "code"), [(10, 48), (11, 120), (12, 120)])
 def test_a_producer_without_a_transaction_is_told_to_abort_it_once_clients_know_the_word(
     version: int, code: int
