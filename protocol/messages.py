@@ -447,8 +447,9 @@ class BrokerDescription(msgspec.Struct, frozen=True):
 
     `incarnation_id`: of its process. `last_contact_ms`: how long ago the leader heard it; null from any other member,
     and where that was before it led or before it fenced the broker. `reserve_ids`: how many IDs it had at hand then, if
-    it said so. `store_id`: of the store where it keeps objects, if it does. All four are null from a build that does
-    not tell them.
+    it said so. `store_id`: of the store where it keeps objects, if it does. `metadata_version`: the newest that the
+    leader takes its agent to know, while that matters to the next one; who knows another one registers once more, and
+    says so. All five are null from a build that does not tell them.
     """
 
     broker_id: int
@@ -459,6 +460,7 @@ class BrokerDescription(msgspec.Struct, frozen=True):
     last_contact_ms: int | None = None
     reserve_ids: int | None = None
     store_id: uuid.UUID | None = None
+    metadata_version: int | None = None
 
 
 class BrokersResponse(msgspec.Struct, frozen=True):

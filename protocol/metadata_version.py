@@ -1,7 +1,8 @@
 """What the log and the snapshots of a quorum may hold, as one number (`metadata.version`, KIP-584 and KIP-778).
 
 Every build knows all versions up to its own newest one. A quorum starts at the oldest and goes up when all of its
-members can read the next, so that no member is ever sent what it cannot read. It never goes down.
+members can read the next, so that no member is ever sent what it cannot read. It never goes down. It waits for the
+agents that clients are told of as well, for clients go by it too (decision 0058).
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ TRANSACTION_EPOCHS: Final = 13
 
 LATEST: Final = TRANSACTION_EPOCHS
 """The newest that this build reads and writes."""
+
+UNTOLD: Final = GROUPS
+"""The newest that an agent knows which does not say: those of the builds before agents said so."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]
 """An int16, as KIP-584 has it."""

@@ -63,6 +63,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.segment_messages import (
     CheckObjectsRequest,
     CheckObjectsResponse,
@@ -170,7 +171,9 @@ class ControllerClient:
         """The member that the next attempt goes to: the leader as far as is known."""
 
     async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
-        return await self._call(f"/v1/brokers/{broker_id}/register", request, RegisterBrokerResponse)
+        """It says which metadata versions this build knows, in the query, which earlier builds do not look at."""
+        path = f"/v1/brokers/{broker_id}/register?metadata_version={LATEST}"
+        return await self._call(path, request, RegisterBrokerResponse)
 
     async def heartbeat(
         self, broker_id: int, request: BrokerHeartbeatRequest, reserve_ids: int | None = None

@@ -75,9 +75,10 @@ def _allocate(request: AllocateProducerIdsRequest, blocks: int = 1) -> KafkaRequ
     return KafkaRequest(ALLOCATE_PRODUCER_IDS, allocate_producer_ids.VERSIONS, body, read)
 
 
-def _register(broker_id: int, content: bytes) -> KafkaRequest:
+def _register(broker_id: int, content: bytes, metadata_version: int | None = None) -> KafkaRequest:
     request = msgspec.json.decode(content, type=RegisterBrokerRequest)
-    tags = tagged(Asked(kafka=request.kafka, held=request.held, store_id=request.store_id))
+    asked = Asked(request.kafka, request.held, store_id=request.store_id, metadata_version=metadata_version)
+    tags = tagged(asked)
     cluster_id, incarnation_id = request.cluster_id or "", UUID(request.incarnation_id)
     body = broker_registration.write_request(broker_id, cluster_id, incarnation_id, tags)
 

@@ -1,4 +1,4 @@
-"""Following the controllers' list of brokers, and leaving this broker's address and store on it."""
+"""Following the controllers' list of brokers, and leaving on it what they have to know of this one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pidkeeper.broker_agent.session.session import Session
 from pidkeeper.broker_agent.waiting import wait_at_most
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import BrokerDescription
-from pidkeeper.protocol.metadata_version import PARTITION_LOGS
+from pidkeeper.protocol.metadata_version import LATEST, PARTITION_LOGS
 
 REFRESH_SECONDS: Final = 0.1
 """Least time between two looks at who lives, however often clients ask for coordinators."""
@@ -62,6 +62,7 @@ class Discovery:
 
     async def _advertise(self, brokers: list[BrokerDescription]) -> None:
         """Leave address and store with the controllers if they lack them: they take none before some metadata version.
+        A leader that waits for agents forgets with its leadership which versions they know, and is told once more.
 
         The same incarnation registers again, which keeps its epoch.
         """
@@ -72,7 +73,12 @@ class Discovery:
         untold = store_id is not None and session.store_epoch != session.broker_epoch
         lacking = any(
             (one.broker_id, one.broker_epoch) == own
-            and (untold or one.kafka != session.kafka or store_id not in {None, one.store_id})
+            and (
+                untold
+                or one.kafka != session.kafka
+                or store_id not in {None, one.store_id}
+                or one.metadata_version not in {None, LATEST}
+            )
             for one in brokers
         )
         now = asyncio.get_running_loop().time()

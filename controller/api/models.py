@@ -12,6 +12,7 @@ from pidkeeper.protocol.groups import GroupId
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.log_messages import MAX_DESCRIBED_PARTITIONS, MAX_NAMED_TOPICS
 from pidkeeper.protocol.logs import MAX_PARTITIONS
+from pidkeeper.protocol.metadata_version import MetadataVersion
 from pidkeeper.protocol.records import BrokerId, ProducerId
 from pidkeeper.protocol.segment_messages import MAX_OBJECTS_PAGE
 from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH, MAX_TRANSACTIONAL_ID_LENGTH, TopicName, TransactionalId
@@ -51,6 +52,12 @@ class AllocateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`blocks`: how many blocks are asked for. No field of the body, which earlier builds would refuse."""
 
     blocks: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCKS_AT_ONCE)] = 1
+
+
+class RegisterQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`metadata_version`: the newest that the broker knows. No field of the body, which earlier builds would refuse."""
+
+    metadata_version: MetadataVersion | None = None
 
 
 class HeartbeatQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from pidkeeper.controller.api.models import (
     BrokerPath,
     HeartbeatQuery,
     ProducerPath,
+    RegisterQuery,
     TransactionQuery,
     TransactionsQuery,
     TransferLeadershipRequest,
@@ -162,14 +163,21 @@ class Operations:
             except RequestError:
                 return
 
-    async def register(self, call: Call[BrokerPath, None, RegisterBrokerRequest]) -> RegisterBrokerResponse:
+    async def register(self, call: Call[BrokerPath, RegisterQuery, RegisterBrokerRequest]) -> RegisterBrokerResponse:
         """Register a broker incarnation."""
         body = call.body
         self._gate.check_cluster(body.cluster_id)
         if body.held is not None and body.cluster_id is None:
             # What it holds is nothing to a cluster that it does not name.
             raise RequestError(ErrorCode.INVALID_REQUEST, "held: name the cluster_id that gave these IDs, too")
-        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held, body.store_id)
+        request = RegisterBroker(
+            call.path.id,
+            body.incarnation_id,
+            _address(body.kafka),
+            body.held,
+            body.store_id,
+            call.query.metadata_version,
+        )
         response: RegisterBrokerResponse = await self._gate.submit_for(call.path.id, call, self._gate.sessions, request)
         return response
 

@@ -12,6 +12,7 @@ from pidkeeper.controller.api.models import (
     BrokerPath,
     HeartbeatQuery,
     ProducerPath,
+    RegisterQuery,
     TransactionQuery,
     TransactionsQuery,
     TransferLeadershipRequest,
@@ -103,6 +104,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         access=Access.BROKER,
         handler=Operations.register,
         path_model=BrokerPath,
+        query_model=RegisterQuery,
         request=RegisterBrokerRequest,
         response=RegisterBrokerResponse,
         errors=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pidkeeper.controller.api.models import AllocateQuery, BrokerPath, HeartbeatQuery
+from pidkeeper.controller.api.models import AllocateQuery, BrokerPath, HeartbeatQuery, RegisterQuery
 from pidkeeper.controller.api.operations import Operations
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
@@ -100,8 +100,8 @@ def _register(
     # A new process of ours knows of no cluster yet; a broker of another system has been told which it is of.
     cluster_id = request.cluster_id if request.own is None else request.cluster_id or None
     body = RegisterBrokerRequest(str(request.incarnation_id), cluster_id, asked.kafka, asked.held, asked.store_id)
-    path = BrokerPath(_checked(request.broker_id))
-    return operations.register(Call(caller.principal, path, None, body, caller.has_hung_up))
+    path, query = BrokerPath(_checked(request.broker_id)), RegisterQuery(asked.metadata_version)
+    return operations.register(Call(caller.principal, path, query, body, caller.has_hung_up))
 
 
 def _tell_registered(answer: RegisterBrokerResponse) -> Answered:

@@ -134,7 +134,8 @@ class MemberInterface:
     def brokers(self) -> BrokersResponse:
         """The registered brokers."""
         leadership = self._member.leadership
-        return brokers_response(self._member.machine.brokers, leadership.last_contact_ms, leadership.reserve_ids)
+        said = leadership.last_contact_ms, leadership.reserve_ids, leadership.known_to
+        return brokers_response(self._member.machine.brokers, *said)
 
     def topics(self, after: str, limit: int) -> TopicsPage:
         """A page of the topics."""

@@ -30,6 +30,7 @@ from pidkeeper.controller.node.segment_duties import SegmentDuties
 from pidkeeper.controller.node.sessions import BrokerSessions
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.node.version_duty import VersionDuty
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import Allocation, StateMachine
@@ -106,6 +107,13 @@ class Leadership:
             machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared, checked=self._checked
         )
         self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
+        self.version_duty = VersionDuty(
+            machine,
+            self.sessions,
+            self._ask,
+            members=self._known_to_members,
+            patience_ticks=settings.timing.ticks(settings.broker_session_timeout_ms),
+        )
         self.transactions = TransactionDuties(
             machine,
             surroundings.markers,
@@ -189,6 +197,8 @@ class Leadership:
             self.sessions.heard(request.broker_id, self.ticks)
         if type(request) is requests.BrokerHeartbeat:
             self._hear_reserve(request)
+        elif type(request) is requests.RegisterBroker:
+            self.sessions.knows(request.broker_id, request.incarnation_id, request.metadata_version)
         elif type(request) is requests.InitProducerId or (type(request) is requests.EndTxn and request.new_epoch):
             self.own_ids.wanted()
         return answer
@@ -215,6 +225,14 @@ class Leadership:
     def reserve_ids(self, broker_id: int) -> int | None:
         """How many IDs a broker has at hand; None if it has not said so since this member leads."""
         return self.sessions.reserve(broker_id) if self.serving() else None
+
+    def known_to(self, broker_id: int) -> int | None:
+        """See `VersionDuty`; None from who does not lead."""
+        return self.version_duty.known_to(broker_id) if self.serving() else None
+
+    def version_waits(self) -> list[str]:
+        """Likewise."""
+        return self.version_duty.waits() if self.serving() else []
 
     def _hear_reserve(self, request: requests.BrokerHeartbeat) -> None:
         registration = self._machine.brokers.get(request.broker_id)
@@ -285,7 +303,7 @@ class Leadership:
         if self.ticks % DUTY_TICKS == 0 and self.serving():
             now_ms = int(self._surroundings.wall_clock() * 1000)
             self._fence_silent_brokers()
-            self._raise_metadata_version()
+            self.version_duty.tick(self.ticks)
             self.founding.tick(self.ticks)
             self.transactions.tick(self.ticks, now_ms)
             self.logs.tick(self.ticks, now_ms)
@@ -299,6 +317,7 @@ class Leadership:
     def _begin(self) -> None:
         registered = (registration.broker_id for registration in self._machine.brokers.all())
         self.sessions.restart(registered, self.ticks)
+        self.version_duty.lead()
         self.transactions.lead(self._core.term, self.ticks)
         self.logs.lead(self.ticks)
         self.segments.lead(self.ticks)
@@ -328,25 +347,10 @@ class Leadership:
                 watch = partial(self.sessions.heard, broker_id, self.ticks)
                 self._ask(requests.FenceBroker(broker_id, registration.broker_epoch), watch)
 
-    def _raise_metadata_version(self) -> None:
-        machine = self._machine
-        if machine.metadata_version == machine.supported:
-            return
-        everybody = (member.id for member in self._core.contacts())
-        wanted = _common_version(everybody, {**self._versions(), self._core.node_id: machine.supported})
-        if wanted > machine.metadata_version:
-            logger.info("all members read metadata version %d", wanted)
-            self._ask(requests.RaiseMetadataVersion(wanted), _nothing)
+    def _known_to_members(self) -> dict[int, int]:
+        known = {**self._versions(), self._core.node_id: self._machine.supported}
+        return {member.id: known.get(member.id, BASE) for member in self._core.contacts()}
 
     def _everybody_connected(self) -> bool:
         others = {member.id for member in self._core.contacts()} - {self._core.node_id}
         return others <= self._versions().keys()
-
-
-def _common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:
-    """The newest version that every one of `members` can read; BASE for whom `supported` does not know."""
-    return min((supported.get(member, BASE) for member in members), default=BASE)
-
-
-def _nothing() -> None:
-    """The next look asks again."""

@@ -183,7 +183,8 @@ def _warnings(member: ClusterMember) -> Metric:
     family = GaugeMetricFamily(
         "pidkeeper_warnings", "What an operator should mend although the quorum is healthy, by kind.", labels=["kind"]
     )
-    for kind, texts in warnings_by_kind(member.settings, member.core, member.machine).items():
+    waits = member.leadership.version_waits()
+    for kind, texts in warnings_by_kind(member.settings, member.core, member.machine, waits).items():
         family.add_metric([kind.value], len(texts))
     return family
 

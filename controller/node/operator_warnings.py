@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pidkeeper.controller.node.durable_voters import named_voters
 from pidkeeper.controller.node.settings import MemberSettings
@@ -28,14 +28,20 @@ class WarningKind(enum.Enum):
     """Whoever reaches the peer port can act as a member."""
     IMPLAUSIBLE_TERMS = "implausible_terms"
     """A peer sent terms that no election can have led to."""
+    VERSION_WAITS = "version_waits"
+    """A member or an agent does not know the newest metadata version of the leader. Told by the leader alone."""
 
 
-def warnings(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> list[str]:
-    """All of them, each with what to do."""
-    return [text for texts in warnings_by_kind(settings, core, machine).values() for text in texts]
+def warnings(
+    settings: MemberSettings, core: RaftCore, machine: StateMachine, version_waits: Sequence[str] = ()
+) -> list[str]:
+    """All of them, each with what to do. `version_waits`: as the leader has it, else empty."""
+    return [text for texts in warnings_by_kind(settings, core, machine, version_waits).values() for text in texts]
 
 
-def warnings_by_kind(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> dict[WarningKind, list[str]]:
+def warnings_by_kind(
+    settings: MemberSettings, core: RaftCore, machine: StateMachine, version_waits: Sequence[str] = ()
+) -> dict[WarningKind, list[str]]:
     """The same by kind; every kind is there."""
     return {
         WarningKind.SETTINGS_DIFFER: _of_the_settings(settings, machine.foundings.founding, machine.migration.phase),
@@ -43,6 +49,7 @@ def warnings_by_kind(settings: MemberSettings, core: RaftCore, machine: StateMac
         WarningKind.VOTERS_DIFFER: _of_the_file(settings, core.members),
         WarningKind.INSECURE_PEERS: _of_the_peer_keys(settings, core.membership),
         WarningKind.IMPLAUSIBLE_TERMS: [implausible_terms(*refused) for refused in sorted(core.terms_refused.items())],
+        WarningKind.VERSION_WAITS: list(version_waits),
     }
 
 

@@ -101,7 +101,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         healthy=not reasons,
         reasons=reasons,
         learners=[_status(member, one) for one in core.members if not one.voting],
-        warnings=warnings(member.settings, core, member.machine),
+        warnings=warnings(member.settings, core, member.machine, member.leadership.version_waits()),
         founding_id=member.links.identity.founding_id,
         succession=member.links.identity.succession,
         evidence=[_described(one, next_id) for one in member.machine.foundings.evidence],

@@ -78,10 +78,11 @@ def brokers_response(
     brokers: BrokersState,
     last_contact_ms: Callable[[int], int | None] = lambda _: None,
     reserve_ids: Callable[[int], int | None] = lambda _: None,
+    known_to: Callable[[int], int | None] = lambda _: None,
 ) -> BrokersResponse:
     """All registered brokers. `last_contact_ms`: how long ago one was heard, by its id, if that is known.
 
-    `reserve_ids`: how many IDs one had at hand then, likewise.
+    `reserve_ids`: how many IDs one had at hand then; `known_to`: the metadata version that it knows; both likewise.
     """
     return BrokersResponse(
         [
@@ -94,6 +95,7 @@ def brokers_response(
                 last_contact_ms(known.broker_id),
                 reserve_ids(known.broker_id),
                 known.store_id,
+                known_to(known.broker_id),
             )
             for known in brokers.all()
         ]

@@ -21,7 +21,8 @@ class RegisterBroker(msgspec.Struct, frozen=True):
     """Answered with RegisterBrokerResponse. `kafka`: host:port where Kafka clients reach it, if it said.
 
     `held`: what it remembers of the IDs that it was given, if it remembers any. `store_id`: of the store where it keeps
-    objects, if it does. `untold`: the answer names no founding, for that in the log is of a quorum that is gone.
+    objects, if it does. `metadata_version`: the newest that it knows, if it said; nothing is decided by it. `untold`:
+    the answer names no founding, for that in the log is of a quorum that is gone.
     """
 
     broker_id: int
@@ -29,6 +30,7 @@ class RegisterBroker(msgspec.Struct, frozen=True):
     kafka: str | None = None
     held: HeldIds | None = None
     store_id: uuid.UUID | None = None
+    metadata_version: int | None = None
     untold: bool = False
 
 

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import re
-import signal
 import threading
 import time
 from array import array
@@ -21,7 +20,7 @@ import pytest
 from pidkeeper.cli.local_cluster import Agent, Controller, LocalCluster, Member, member_name
 from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.disk.files import OsFiles
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.metadata_version import LATEST, UNTOLD
 from pidkeeper.snapshots.archive_format import decode_archive, encode_archive
 from pidkeeper.snapshots.snapshot_format import decode_snapshot
 from tests.integration.test_agents import assert_lawful, status
@@ -213,16 +212,16 @@ def test_a_golden_member_that_knows_of_another_leader_refuses_a_file_without_it(
         assert not (Path(one.data_dir) / "founding.json").exists()
 
 
-def risen(cluster: LocalCluster) -> str:
-    """Wait until all controllers have the latest metadata version and the same founding; its uuid."""
+def risen(cluster: LocalCluster, version: int = LATEST) -> str:
+    """Wait until all controllers have this metadata version and the same founding; its uuid."""
 
     def look() -> set[str] | None:
         described = [quorum(one) for one in cluster.layout.controllers]
         versions = {one["metadata_version"] for one in described}
         foundings = {one["founding_id"] for one in described}
-        return foundings if versions == {LATEST} and None not in foundings else None
+        return foundings if versions == {version} and None not in foundings else None
 
-    foundings = wait_until(look, "the latest metadata version, and a founding")
+    foundings = wait_until(look, f"metadata version {version}, and a founding")
     assert foundings is not None
     (founding,) = foundings
     return founding
@@ -409,12 +408,13 @@ def test_controllers_are_rolled_under_claims_at_an_earlier_and_a_present_agent(m
             described = quorum(first)
             assert (described["metadata_version"], described["founding_id"]) == (METADATA_VERSION, None)
             upgrade(mixed, begun)
-            founding = risen(mixed)
+            founding = risen(mixed, UNTOLD)  # The earlier agent is waited for.
             client.more()
             producers.progress()
             told = f"the quorum is of founding {founding}"
             assert [told in log_of(mixed, agent) for agent in mixed.layout.agents] == [False, True]
         upgrade(mixed, earlier_agent.agent)
+        assert risen(mixed) == founding
         with earlier_agent:
             producers.progress()
     client.check()
@@ -435,41 +435,29 @@ def test_a_member_may_return_to_the_earlier_build_until_the_metadata_version_has
         client.more()
         for one in controllers:
             upgrade(mixed, one)
-        founding = risen(mixed)
+        founding = risen(mixed, UNTOLD)
         downgrade(mixed, controllers[0])
         assert exit_code(mixed, controllers[0]) == 1
-        refusal = f"metadata version (is )?{LATEST}, this build reads {METADATA_VERSION} at most: upgrade it"
+        refusal = f"metadata version (is )?{UNTOLD}, this build reads {METADATA_VERSION} at most: upgrade it"
         assert re.search(refusal, log_of(mixed, controllers[0])), mixed.log_end(controllers[0])
         client.more()
-        present(mixed, controllers[0])
+        mixed.start_present(controllers[0])
         client.more()
     client.check()
-    assert risen(mixed) == founding
+    assert risen(mixed, UNTOLD) == founding
 
 
 def upgrade(cluster: MixedCluster, member: Member) -> None:
     """Stop it, start the present build, and wait until it is ready."""
-    stop(cluster, member)
-    present(cluster, member)
+    cluster.upgrade(member)
     assert isinstance(member, Agent) or not is_earlier(member)
-
-
-def present(cluster: MixedCluster, member: Member) -> None:
-    cluster.earlier.discard(member_name(member))
-    cluster.start(member)
-    cluster.wait_ready(member)
 
 
 def downgrade(cluster: MixedCluster, member: Member) -> None:
     """Stop it, and start the earlier build."""
-    stop(cluster, member)
+    cluster.leave(member)
     cluster.earlier.add(member_name(member))
     cluster.start(member)
-
-
-def stop(cluster: MixedCluster, member: Member) -> None:
-    cluster.signal(member, signal.SIGTERM)
-    assert exit_code(cluster, member) == 0, cluster.log_end(member)
 
 
 def lead(cluster: LocalCluster, wanted: Controller) -> None:

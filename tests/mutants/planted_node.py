@@ -36,10 +36,17 @@ NODE_BUGS: Final = (
     ),
     Planted(
         "metadata-version-never-raised",
-        "the metadata version rises when all members read the next",
+        "the metadata version rises when all members and agents know the next",
         _SKIPPED,
-        (delete(NODE, "Leadership.tick", "self._raise_metadata_version()"),),
+        (delete(NODE, "Leadership.tick", "self.version_duty.tick(_)"),),
         _LEADERSHIP,
+    ),
+    Planted(
+        "metadata-version-raised-over-agents",
+        "no version is in force that an agent does not know which clients are told of",
+        _SKIPPED,
+        (replace(NODE, "VersionDuty.tick", "min([readable, *self._agents().values()])", "readable"),),
+        ("tests/unit/controller/node/test_version_duty.py",),
     ),
     Planted(
         "transactions-left-to-themselves",

@@ -160,7 +160,7 @@ SETTING_BUGS: Final = (
         "warnings-nowhere-in-the-description",
         _TOLD,
         "a line in the log of a start a year ago",
-        (replace(NODE, "status.describe", "warnings(_, _, _)", "[]"),),
+        (replace(NODE, "status.describe", "warnings(_, _, _, _)", "[]"),),
         _GATE,
         unseen="nobody in it reads warnings",
     ),

@@ -24,6 +24,7 @@ from tests.pods.network import Network
 from tests.pods.pod import PodError
 from tests.pods.release import Release
 from tests.pods.run import GIVEN, term
+from tests.support.cluster import wait_until
 from tests.support.earlier_build import PACKAGES, NoHistory, unpack
 
 COMMIT: Final = "401fa5f8b49e9d35e100fe3c2b74d9e0ef5fa80e"
@@ -74,6 +75,7 @@ def run(directory: Path) -> Told:
         release.roll(STATEFUL_SETS[1])
         with Claims([pod.address for pod in release.named("agent")], None) as later:
             release.test()
+        wait_until(lambda: _version(release) == LATEST, "the newest metadata version: all agents know it")
         described = quorum(release.named("controller")[0].address)
         ids, failed = [*claims.ids, *later.ids], [*claims.failed, *later.failed]
         return Told(

@@ -79,7 +79,8 @@ class Agent:
             self.data = AgentData(cluster.data.store, self._loop, self._agent, data_rng)
             self.data.begin()
         if cluster.transactional.ids and cluster.data is None and rng.random() < cluster.transactional.old_agents:
-            # One of the build before does not look at what it is told, and sends candidates for ever.
+            # One of the build before says less, does not look at what it is told, and sends candidates for ever.
+            transport.earlier = True
             self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]
             self._agent.session.meet = lambda founding_id, succession: None  # type: ignore[method-assign]
             cluster.world.fault("agent_of_the_build_before")

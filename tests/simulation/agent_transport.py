@@ -33,6 +33,7 @@ from pidkeeper.protocol.messages import (
     TransactionalInitRequest,
     TransactionResponse,
 )
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.transactions import TopicPartitions
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from tests.simulation.client_link import ELSEWHERE, ClientLink, refusal_in
@@ -61,18 +62,23 @@ _RESPONSES: Final[Mapping[type, type]] = {
     requests.RegisterBroker: RegisterBrokerResponse,
 }
 
+_KNOWS: Final = "?metadata_version="
 _OF_LOGS: Final = ("/v1/objects/", "/v1/logs/", "/v1/topics/", "/v1/segments/", "/v1/groups/")
 _WANTS_IDS: Final = requests.AllocateProducerIds | requests.InitProducerId
 _Answer = asyncio.Future[tuple[int, bytes]]
 
 
 class AgentTransport:
-    """The transport of one agent. `observe(operation)` is called when one is invoked, and when it is answered."""
+    """The transport of one agent. `observe(operation)` is called when one is invoked, and when it is answered.
+
+    `earlier`: it is of a build that does not say which metadata versions it knows.
+    """
 
     def __init__(self, cluster: Cluster, rng: random.Random, observe: Callable[[Operation], None]) -> None:
         self._cluster = cluster
         self._link = ClientLink(cluster, rng)
         self._observe = observe
+        self.earlier = False
         self._liar = Liar(cluster, rng)
         self._nodes = {base_url(node): node for node in cluster.members}
 
@@ -81,6 +87,8 @@ class AgentTransport:
     ) -> tuple[int, bytes]:
         """As `Transport.exchange`."""
         answer: _Answer = asyncio.get_running_loop().create_future()
+        if self.earlier:
+            path = path.removesuffix(_KNOWS + str(LATEST))
         body, lied = self._liar.told(path, body)
         request = HttpRequest(method, URL(path), HEADERS, body or b"")
         wanted = None if body is None else _request(path, body)
@@ -167,9 +175,9 @@ def _request(path: str, body: bytes) -> requests.Request | None:
     _, _, _, broker_id, verb = path.split("/")
     if verb == "register":
         register = msgspec.json.decode(body, type=RegisterBrokerRequest)
-        return requests.RegisterBroker(
-            int(broker_id), register.incarnation_id, register.kafka, register.held, register.store_id
-        )
+        said = (register.incarnation_id, register.kafka, register.held, register.store_id)
+        knows = int(query.removeprefix(_KNOWS[1:])) if query else None
+        return requests.RegisterBroker(int(broker_id), *said, knows)
     assert verb == "heartbeat", f"no agent calls {path}"
     beat = msgspec.json.decode(body, type=BrokerHeartbeatRequest)
     return requests.BrokerHeartbeat(

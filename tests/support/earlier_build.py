@@ -1,11 +1,13 @@
-"""The build before foundings: directories that it left, and itself, out of git's history and beside the present build.
+"""Earlier builds, out of git's history and beside the present one; above all the build before foundings.
 
-Its directories have no `founding.json`, its handshakes name no founding, and it knows metadata versions up to 4.
+Of that one there are directories, too. They have no `founding.json`, its handshakes name no founding, and it knows
+metadata versions up to 4.
 """
 
 from __future__ import annotations
 
 import io
+import signal
 import subprocess
 import sys
 import tarfile
@@ -17,6 +19,7 @@ import msgspec
 
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.protocol.metadata_version import MIGRATION
+from tests.support.cluster import exit_code
 
 COMMIT: Final = "c318e72cfca843eb2992aad4395b1b98f1feeb52^"
 """The parent of the commit that made the voters of a directory durable."""
@@ -39,17 +42,17 @@ class NoHistory(Exception):  # noqa: N818 - what is missing, which is what the r
 
 
 class EarlierBuild:
-    """The earlier build in `folder`, run by the interpreter of this process."""
+    """An earlier build in `folder`, run by the interpreter of this process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
-    def unpack(cls, folder: Path) -> EarlierBuild:
+    def unpack(cls, folder: Path, commit: str = COMMIT, packages: tuple[str, ...] = PACKAGES) -> EarlierBuild:
         """Unpack it into `folder`, and make sure that it is what is imported there. Raises NoHistory."""
-        unpack(COMMIT, PACKAGES, folder)
+        unpack(commit, packages, folder)
         build = cls(folder)
-        names = ", ".join(f"pidkeeper.{package}" for package in PACKAGES[1:])
+        names = ", ".join(f"pidkeeper.{package}" for package in packages[1:])
         files = build._run("-c", f"import {names}; print(pidkeeper.controller.__file__, pidkeeper.cli.__file__)")
         assert files.split() == [f"{folder}/pidkeeper/{name}/__init__.py" for name in ("controller", "cli")], files
         return build
@@ -74,26 +77,49 @@ class EarlierBuild:
         return done.stdout
 
 
-class MixedCluster(LocalCluster):
-    """A local cluster that the earlier build formats and begins. `earlier`: names of the members that it still runs.
+class RolledCluster(LocalCluster):
+    """A local cluster that an earlier build begins. `earlier`: names of the members that it still runs.
 
     Configuration files hold what both builds know.
     """
 
     def __init__(self, directory: Path, build: EarlierBuild, **options: Any) -> None:
-        super().__init__(directory, by_kafka=False, **options)
-        self.controller_options |= {"founding_hearing_ms": None}
-        # It elects its first leader by itself.
-        self.layout.to_found = None
+        super().__init__(directory, **options)
         self.earlier = {member_name(member) for member in self.members()}
         self._build = build
-        for one in self.layout.controllers:
-            identity = ("--cluster-id", self.layout.cluster_id, "--node-id", str(one.id))
-            build.run("storage", "format", "--dir", one.data_dir, *identity)
 
     def program(self, member: Member) -> list[str]:
         """The command of the build that runs this member."""
         return self._build.program() if member_name(member) in self.earlier else super().program(member)
+
+    def upgrade(self, member: Member) -> None:
+        """Stop it, start the present build, and wait until it is ready."""
+        self.leave(member)
+        self.start_present(member)
+
+    def start_present(self, member: Member) -> None:
+        """Start it with the present build, and wait until it is ready."""
+        self.earlier.discard(member_name(member))
+        self.start(member)
+        self.wait_ready(member)
+
+    def leave(self, member: Member) -> None:
+        """Stop it in order."""
+        self.signal(member, signal.SIGTERM)
+        assert exit_code(self, member) == 0, self.log_end(member)
+
+
+class MixedCluster(RolledCluster):
+    """One that is formatted and begun by the build before foundings."""
+
+    def __init__(self, directory: Path, build: EarlierBuild, **options: Any) -> None:
+        super().__init__(directory, build, by_kafka=False, **options)
+        self.controller_options |= {"founding_hearing_ms": None}
+        # It elects its first leader by itself.
+        self.layout.to_found = None
+        for one in self.layout.controllers:
+            identity = ("--cluster-id", self.layout.cluster_id, "--node-id", str(one.id))
+            build.run("storage", "format", "--dir", one.data_dir, *identity)
 
 
 class Told(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import ClusterId, FurtherBlock, HeldIds
-from pidkeeper.protocol.metadata_version import BASE
+from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
 from pidkeeper.service.kafka.wire.primitives import tagged_fields
 
 TAG: Final = 0x7069
@@ -27,7 +27,8 @@ MAX_DETAIL_CHARACTERS: Final = 1000
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a request. `kafka`: host:port where clients reach the broker. `held`: as in `HeldIds`. `reserve_ids`: how many
-    are at hand. `cluster_id`: whose block is asked for. `blocks`: how many are. `store_id`: as in a registration."""
+    are at hand. `cluster_id`: whose block is asked for. `blocks`: how many are. `store_id`: as in a registration.
+    `metadata_version`: the newest that the broker knows."""
 
     kafka: str | None = None
     held: HeldIds | None = None
@@ -35,6 +36,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster_id: ClusterId | None = None
     blocks: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCKS_AT_ONCE)] = 1
     store_id: UUID | None = None
+    metadata_version: MetadataVersion | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):

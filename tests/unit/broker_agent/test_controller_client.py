@@ -32,6 +32,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.service.refreshing import Refreshed
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -53,6 +54,7 @@ def client_of(quorum: StubQuorum, **options: Any) -> AbstractAsyncContextManager
 async def test_all_four_calls(quorum: StubQuorum) -> None:
     async with client_of(quorum) as client:
         assert await client.register(7, REGISTER) == RegisterBrokerResponse(1, "stub-cluster")
+        assert quorum.queries == [f"metadata_version={LATEST}"]
         assert await client.heartbeat(7, BrokerHeartbeatRequest(1)) == BrokerHeartbeatResponse(fenced=False)
         assert await client.heartbeat(7, BrokerHeartbeatRequest(1), 2500) == BrokerHeartbeatResponse(fenced=False)
         assert quorum.queries[-2:] == ["", "reserve_ids=2500"]

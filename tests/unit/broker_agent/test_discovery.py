@@ -17,7 +17,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.metadata_version import LATEST, UNTOLD
 from tests.support.waiting import until
 
 STORE = uuid.UUID(int=1)
@@ -28,22 +28,24 @@ EPOCH = 5
 class StubClient:
     """Controllers that know of the store what `told` says. `registered`: the stores of the registrations they got.
 
-    `founding_id`: what they tell of themselves.
+    `founding_id`: what they tell of themselves; `knows`: which metadata version they take the agent to know.
     """
 
     def __init__(self, told: uuid.UUID | None) -> None:
         self.told = told
         self.founding_id: uuid.UUID | None = FOUNDING
+        self.knows: int | None = None
         self.looks = 0
         self.registered: list[uuid.UUID | None] = []
 
     async def brokers(self) -> BrokersResponse:
         self.looks += 1
-        broker = BrokerDescription(7, EPOCH, fenced=False, kafka="a:1", store_id=self.told)
+        broker = BrokerDescription(7, EPOCH, fenced=False, kafka="a:1", store_id=self.told, metadata_version=self.knows)
         return BrokersResponse([broker])
 
     async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         self.registered.append(request.store_id)
+        self.knows = None if self.knows is None else LATEST
         return RegisterBrokerResponse(EPOCH, "c", LATEST, self.founding_id)
 
 
@@ -77,6 +79,23 @@ async def test_the_store_is_told_until_an_answer_says_so(told: uuid.UUID | None)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert client.registered == [STORE]
+
+
+@pytest.mark.parametrize(("knows", "registrations"), [(None, 0), (UNTOLD, 1), (LATEST, 0)])
+async def test_a_leader_that_waits_for_agents_is_told_once_what_this_one_knows(
+    knows: int | None, registrations: int
+) -> None:
+    client: Any = StubClient(STORE)
+    client.knows = knows
+    session = registered_session(client)
+    session.store_epoch = EPOCH
+    task = asyncio.create_task(Discovery(session, client, lambda brokers: None, asyncio.Event()).follow_forever())
+    try:
+        await until(lambda: client.looks > 3, task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (len(client.registered), session.broker_epoch, session.registrations) == (registrations, EPOCH, 0)
 
 
 @pytest.mark.parametrize("known", [None, uuid.UUID(int=3)])

@@ -17,6 +17,7 @@ from pidkeeper.broker_agent.controllers import kafka_transport
 from pidkeeper.broker_agent.controllers.kafka_requests import kafka_request
 from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.controller.api.limits import ApiLimits
+from pidkeeper.controller.state.requests import RegisterBroker
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import Problem
 from pidkeeper.service.exchange import HttpRequest
@@ -53,6 +54,7 @@ CALLS: Final[list[tuple[str, Any]]] = [
     ("/v1/transactions/init-producer-id", {**PRODUCER, **INIT}),
     ("/v1/transactions/end", {**PRODUCER, "committed": True}),
     ("/v1/nowhere", {}),
+    ("/v1/brokers/7/register?metadata_version=13", {"incarnation_id": INCARNATION}),
     ("/v1/brokers/5/unregister", {"broker_epoch": 1}),
     ("/v1/brokers/5/unregister", {"broker_epoch": 1}),
 ]
@@ -91,6 +93,7 @@ async def test_every_call_is_answered_as_over_http(serve: Serve, transport: Kafk
         body = None if request is None else msgspec.json.encode(request)
         assert await by_kafka(transport, one, path, body) == await by_http(other, path, body), path
     assert one.member.submitted == other.member.submitted
+    assert (RegisterBroker(7, INCARNATION, metadata_version=13) in one.member.submitted) == (leader == 1)
 
 
 async def test_a_member_that_follows_names_the_leader_as_it_can_be_reached(

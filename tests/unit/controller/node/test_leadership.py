@@ -33,7 +33,7 @@ from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.messages import HeldIds
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, BASE, FOUNDING, LATEST
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, BASE, FOUNDING, LATEST, UNTOLD
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -314,7 +314,9 @@ def test_the_duties_are_looked_at_every_so_many_ticks(caplog: pytest.LogCaptureF
     assert waiting(leader) == []
     pass_time(leader, 1)
     assert waiting(leader) == [RaiseMetadataVersion(LATEST)]
-    assert [record.getMessage() for record in caplog.records] == [f"all members read metadata version {LATEST}"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"all members and agents know metadata version {LATEST}"
+    ]
 
 
 def test_a_leader_goes_on_with_the_migration() -> None:
@@ -344,6 +346,55 @@ def test_the_metadata_version_rises_when_everybody_reads_the_next(monkeypatch: p
     leader.settle()
     pass_time(leader, DUTY_TICKS)
     assert waiting(leader) == []
+
+
+def test_the_metadata_version_waits_for_what_a_registration_says() -> None:
+    quorum = MemoryQuorum(version=UNTOLD)
+    leader = quorum.leader
+    leader.ask(RegisterBroker(7, "i", "host:1"))
+    leader.settle()
+    pass_time(leader, DUTY_TICKS)
+    leader.settle()
+    assert (leader.machine.metadata_version, leader.leadership.known_to(7)) == (UNTOLD, UNTOLD)
+    assert [f"metadata version {LATEST} waits for broker 7: " in one for one in leader.leadership.version_waits()] == [
+        True
+    ]
+    leader.ask(RegisterBroker(7, "i", "host:1", metadata_version=LATEST))
+    assert leader.leadership.known_to(7) == LATEST
+    leader.core.serving = False
+    leader.leadership.observe()
+    assert (leader.leadership.known_to(7), leader.leadership.version_waits()) == (None, [])
+    leader.core.serving = True
+    leader.leadership.observe()
+    assert leader.leadership.known_to(7) == UNTOLD, "a new leader has not heard it yet"
+    leader.ask(RegisterBroker(7, "i", "host:1", metadata_version=LATEST))
+    pass_time(leader, DUTY_TICKS)
+    leader.settle()
+    assert leader.machine.metadata_version == LATEST
+
+
+def test_each_leader_says_for_itself_whom_the_metadata_version_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    leader = MemoryQuorum(version=UNTOLD).leader
+    leader.ask(RegisterBroker(7, "i", "host:1"))
+    leader.settle()
+    registration = leader.machine.brokers.get(7)
+    assert registration is not None
+
+    def live() -> int:
+        """It sends heartbeats for longer than a session; how often the log has named it so far."""
+        for _ in range(3):
+            leader.ask(BrokerHeartbeat(7, registration.broker_epoch))
+            leader.ask(BrokerHeartbeat(1, 0))
+            pass_time(leader, SESSION_TICKS // 2)
+            leader.settle()
+        return sum("waits for broker 7: " in record.getMessage() for record in caplog.records)
+
+    assert [live(), live()] == [1, 1]
+    leader.core.serving = False
+    leader.leadership.observe()
+    leader.core.serving = True
+    leader.leadership.observe()
+    assert live() == 2
 
 
 HEARING_TICKS = SETTINGS.timing.ticks(SETTINGS.founding_hearing_ms)

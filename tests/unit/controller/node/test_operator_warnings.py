@@ -93,13 +93,16 @@ def test_every_kind_is_told_of_by_its_number() -> None:
     core = make_core(1, voters=(1, 2, 3))
     core.log.memberships.restart(7, VotersRecord((member(1), member(2))))
     settings = msgspec.structs.replace(file_of(1, 2, 3), peer_keys=(None,))
-    by_kind = warnings_by_kind(settings, core, StateMachine("c"))
+    waits = ["a version waits for member 2"]
+    by_kind = warnings_by_kind(settings, core, StateMachine("c"), waits)
     assert {kind: len(texts) for kind, texts in by_kind.items()} == {
         WarningKind.SETTINGS_DIFFER: 0,
         WarningKind.EVEN_VOTERS: 1,
         WarningKind.VOTERS_DIFFER: 1,
         WarningKind.INSECURE_PEERS: 1,
         WarningKind.IMPLAUSIBLE_TERMS: 0,
+        WarningKind.VERSION_WAITS: 1,
     }
     assert by_kind.keys() == set(WarningKind)
-    assert warnings(settings, core, StateMachine("c")) == [text for texts in by_kind.values() for text in texts]
+    everything = [text for texts in by_kind.values() for text in texts]
+    assert warnings(settings, core, StateMachine("c"), waits) == everything

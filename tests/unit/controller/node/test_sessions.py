@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidkeeper.controller.node.sessions import BrokerSessions
+from pidkeeper.protocol.metadata_version import BASE, LATEST, UNTOLD
 from pidkeeper.protocol.records import (
     BrokerRegistrationChangeRecord,
     ProducerIdFloorRecord,
@@ -110,3 +111,30 @@ def test_how_long_a_broker_was_silent_is_known_of_those_that_this_leader_heard()
     assert sessions.silent(1, 115) is None, "it is fenced, and when it was heard is forgotten"
     sessions.restart([1], 120)
     assert sessions.silent(1, 121) is None
+
+
+def test_what_a_process_knows_is_what_its_own_registration_said() -> None:
+    sessions = BrokerSessions(10)
+    assert sessions.version(1, "a") == UNTOLD
+    sessions.heard(1, 0)
+    sessions.knows(1, "a", LATEST)
+    assert (sessions.version(1, "a"), sessions.version(1, "b"), sessions.version(2, "a")) == (LATEST, UNTOLD, UNTOLD)
+    sessions.knows(1, "a", BASE)
+    assert sessions.version(1, "a") == UNTOLD, "a faulty agent takes nothing from what all builds know"
+    sessions.knows(1, "a", LATEST)
+    sessions.knows(1, "b", None)
+    assert [sessions.version(1, one) for one in "ab"] == [UNTOLD, UNTOLD], "an earlier build took its place"
+
+
+@pytest.mark.parametrize("end", ["unregistered", "silent", "another leader"])
+def test_what_a_process_knows_is_forgotten_with_its_session(end: str) -> None:
+    sessions = BrokerSessions(10)
+    sessions.heard(1, 0)
+    sessions.knows(1, "a", LATEST)
+    if end == "unregistered":
+        sessions.applied([UnregisterBrokerRecord(1, 5)], 1)
+    elif end == "silent":
+        assert sessions.expired(10) == [1]
+    else:
+        sessions.restart([1], 1)
+    assert sessions.version(1, "a") == UNTOLD
