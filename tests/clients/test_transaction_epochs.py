@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -207,7 +208,15 @@ def test_older_clients_keep_their_pair_beside_it(
 
 
 def test_kills_tear_no_transaction(cluster: LocalCluster, java: JavaProcess, bootstrap: str, topic: str) -> None:
-    producer = Producer(java, bootstrap, topic)
+    with transactions(Producer(java, bootstrap, topic)) as ended:
+        _harm(cluster)
+    assert_whole(bootstrap, topic, ended)
+    assert described(cluster, topic)["producer_epoch"] >= len(ended)
+
+
+@contextlib.contextmanager
+def transactions(producer: Producer) -> Iterator[dict[int, bool]]:
+    """One after the other meanwhile, a third of them aborted. Whether each was committed, by its number."""
     stop, ended = threading.Event(), dict[int, bool]()
 
     def work() -> None:
@@ -216,9 +225,10 @@ def test_kills_tear_no_transaction(cluster: LocalCluster, java: JavaProcess, boo
                 return
             producer.ask("begin")
             try:
-                producer.send(*(f"{number}-{one}" for one in range(2 * PARTITIONS)))
-                ended[number] = number % 3 != 2
-                _again(producer, "commit" if ended[number] else "abort")
+                producer.send(*records_of(number))
+                outcome = number % 3 != 2
+                _again(producer, "commit" if outcome else "abort")
+                ended[number] = outcome
             except JavaError:
                 ended[number] = False
                 _again(producer, "abort")
@@ -226,15 +236,23 @@ def test_kills_tear_no_transaction(cluster: LocalCluster, java: JavaProcess, boo
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        _harm(cluster)
+        yield ended
     finally:
         stop.set()
         thread.join(2 * SECONDS)
     assert not thread.is_alive()
+
+
+def records_of(number: int) -> list[str]:
+    """The values of a transaction."""
+    return [f"{number}-{one}" for one in range(2 * PARTITIONS)]
+
+
+def assert_whole(bootstrap: str, topic: str, ended: dict[int, bool]) -> None:
+    """Each transaction that was committed is there with all its records, and nothing else."""
     assert min(list(ended.values()).count(outcome) for outcome in (True, False)) >= LEAST
-    whole = [f"{number}-{one}" for number, outcome in ended.items() if outcome for one in range(2 * PARTITIONS)]
+    whole = [value for number, outcome in ended.items() if outcome for value in records_of(number)]
     assert committed(bootstrap, topic) == sorted(whole)
-    assert described(cluster, topic)["producer_epoch"] >= len(ended)
 
 
 def _harm(cluster: LocalCluster) -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.operator_warnings import WarningKind
 from pidkeeper.controller.raft.election_tally import ElectionCause, ElectionOutcome, LossCause
-from pidkeeper.controller.state.requests import AllocateProducerIds
+from pidkeeper.controller.state.requests import AllocateProducerIds, RegisterBroker
+from pidkeeper.protocol.metadata_version import LATEST, UNTOLD
 from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.tls import Tls
 from tests.support.certificates import CertificateAuthority
-from tests.support.loopback_cluster import LoopbackCluster
+from tests.support.loopback_cluster import LoopbackCluster, eventually
 from tests.support.memory_member import MemoryZnode
 from tests.support.metrics_page import PAGE, differences, exposed, listed
 
@@ -78,6 +80,29 @@ def test_the_page_says_what_labels_mean(section: str, label: str, values: set[st
     tables = [table for table in text.split("\n\n") if table.startswith(f"| `{label}` |")]
     named = {line.split("`")[1] for table in tables for line in table.splitlines()[2:]}
     assert named == values
+
+
+async def test_the_leader_tells_everywhere_whom_the_metadata_version_waits_for(tmp_path: Path) -> None:
+    """A quorum that is rolled, where an agent of the build before lives on."""
+    cluster = LoopbackCluster(tmp_path, voters=1)
+    await cluster.start(supported=UNTOLD)
+    await eventually(lambda: cluster.members[1].machine.metadata_version == UNTOLD)
+    await cluster.call(RegisterBroker(7, "one", "host:1"))
+    await cluster.stop()
+    await cluster.start()
+    member = await cluster.leader()
+    interface = MemberInterface(member)
+
+    def told() -> tuple[list[str], float, list[int | None]]:
+        warnings = [text.partition(":")[0] for text in interface.describe().warnings]
+        known = [one.metadata_version for one in interface.brokers().brokers]
+        return warnings, value(member, "pidkeeper_warnings", kind="version_waits"), known
+
+    assert told() == ([f"metadata version {LATEST} waits for broker 7"], 1, [UNTOLD])
+    await cluster.call(RegisterBroker(7, "one", "host:1", metadata_version=LATEST))
+    await cluster.settled()
+    assert told() == ([], 0, [None])
+    await cluster.close()
 
 
 async def test_a_leader_counts_the_blocks_that_it_gave_and_none_that_it_reads_again(cluster: LoopbackCluster) -> None:
