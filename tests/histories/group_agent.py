@@ -19,6 +19,7 @@ from tests.simulation.data_agent import STORE_ID
 from tests.simulation.world import World
 
 TXN_VERSION = 3
+JOINING_VERSION = 5
 
 
 class GroupAgent:
@@ -52,7 +53,8 @@ class GroupAgent:
 
     async def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> int:
         """Likewise of a TxnOffsetCommit."""
-        (topic,) = await self.room.answers._committer.commit_in_transaction(request, TXN_VERSION, ANYBODY)
+        version = JOINING_VERSION if request.joining else TXN_VERSION
+        (topic,) = await self.room.answers._committer.commit_in_transaction(request, version, ANYBODY)
         return topic.partitions[0].error_code
 
     async def fetch(self, wanted: GroupOffsets, *, stable: bool) -> FetchedGroup:

@@ -2,7 +2,8 @@
 tell it to do (KIP-62, KIP-345, KIP-394). It has a transactional producer beside.
 
 It has a loop of its own. While that stands still others take its place, and then it goes on where it was: a zombie.
-Under each epoch of its producer is one transaction at most, as in KIP-890: what comes late of one is of no other.
+Under each epoch of its producer is one transaction at most: what comes late of one is of no other. The end of one gives
+the next epoch (KIP-890), or the producer asks for it, as it has to after every failure.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, EndTxn
 from pidkeeper.broker_agent.groups.members import Client
 from pidkeeper.broker_agent.kafka.wire.groups.heartbeat import HeartbeatRequest
 from pidkeeper.broker_agent.kafka.wire.groups.join_group import JoinedMember, JoinGroupRequest, JoinProtocol
@@ -26,6 +28,7 @@ from pidkeeper.broker_agent.kafka.wire.groups.txn_offset_commit import TxnOffset
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from tests.simulation.agent import Agent, TransactionalRequest
+from tests.simulation.appending_transactions import LATE
 from tests.simulation.group_model import NO_PRODUCER, UNSTABLE, GroupModel
 from tests.simulation.loop import SimLoop
 from tests.simulation.transaction_model import NOBODY, Pair
@@ -76,7 +79,8 @@ class FencedError(Exception):
 class GroupClient:
     """A member of `group`. `places`: what all members share out among themselves, and `assigned` what it has of that.
 
-    `instance_id`: of a static one. `name`: its transactional id; `number`: of no other process.
+    `instance_id`: of a static one. `name`: its transactional id; `number`: of no other process. `own_epochs`: the end
+    of each transaction gives it the next epoch.
     """
 
     group: str
@@ -96,6 +100,8 @@ class GroupClient:
         self.assigned: list[int] = []
         self.rebalancing = True
         self.pair: Pair = NOBODY
+        self.own_epochs = self.rng.random() < grouping.plan.own_epochs
+        self._offsets: TxnOffsetCommitRequest | None = None
         self._agent: Agent | None = None
         self.loop.create_task(self._live()).add_done_callback(self._ended)
 
@@ -307,6 +313,35 @@ class GroupClient:
             raise FencedError
         self.pair = answer.producer_id, answer.producer_epoch
 
+    async def end(self, *, committed: bool) -> bool:
+        """End the transaction; whether it was told that it is. Raises FencedError."""
+        wanted = EndTxn(self.name, *self.pair, committed, self.own_epochs)
+        answer = await self.step(wanted)
+        if answer is not None and self.own_epochs:
+            self._come_late(wanted)
+            self.pair = answer.producer_id, answer.producer_epoch
+        return answer is not None
+
+    async def go_on(self, *, ended: bool) -> None:
+        """Have an epoch for the next transaction, unless the end of this one gave it. Raises FencedError."""
+        if not (ended and self.own_epochs):
+            await self.begin_epoch()
+
+    def _come_late(self, ended: EndTxn) -> None:
+        """Of a transaction that has ended its end comes once more or another one, or its offsets do."""
+        if self.rng.random() >= LATE:
+            return
+        self.world.fault("transaction_comes_late")
+        offsets = self._offsets
+        if offsets is None or self.rng.random() < 0.5:
+            again = replace(ended, committed=self.rng.random() < 0.5)
+            self.plane.later(lambda agent: agent.ask(again, lambda answer, error: None, self.number))
+        else:
+            groups_of = self.grouping.groups_of
+            self.plane.later(
+                lambda agent: groups_of(agent).ask(lambda one: one.commit_in_transaction(offsets), lambda code: None)
+            )
+
     # Offsets.
 
     async def commit(self, place: int, offset: int) -> bool:
@@ -315,19 +350,20 @@ class GroupClient:
         request = OffsetCommitRequest(*told, self._commits(place, offset))
         asked = self.world.now
         code = await self.ask_coordinator(lambda one: one.commit(request), CALL_SECONDS)
-        return self._committed(place, offset, NO_PRODUCER, asked, code)
+        return self._committed(request, place, offset, asked, code)
 
     async def commit_in_transaction(self, place: int, offset: int) -> bool:
         """Likewise within the transaction (KIP-447). Raises RejoinError, FencedError."""
-        if not await self.step(AddOffsetsToTxn(self.name, *self.pair, self.group)):
+        if not self.own_epochs and not await self.step(AddOffsetsToTxn(self.name, *self.pair, self.group)):
             return False
         told = (*self.pair, self.generation, self.member_id, self.instance_id)
-        request = TxnOffsetCommitRequest(self.name, self.group, *told, self._commits(place, offset))
+        request = TxnOffsetCommitRequest(self.name, self.group, *told, self._commits(place, offset), self.own_epochs)
+        self._offsets = request
         asked = self.world.now
         for _ in range(ATTEMPTS):
             code = await self.ask_any(lambda one: one.commit_in_transaction(request))
             if code is not None and code not in _ELSEWHERE:
-                return self._committed(place, offset, self.pair[0], asked, code)
+                return self._committed(request, place, offset, asked, code)
             await self.rest()
         return False
 
@@ -335,10 +371,14 @@ class GroupClient:
         topic, partition = self.plane.place(place)
         return [TopicCommits(topic, [PartitionCommit(partition, offset, -1, None)])]
 
-    def _committed(self, place: int, offset: int, producer_id: int, asked: int, code: int) -> bool:
+    def _committed(
+        self, request: OffsetCommitRequest | TxnOffsetCommitRequest, place: int, offset: int, asked: int, code: int
+    ) -> bool:
         if code == 0:
+            # The member may have heard meanwhile that it is none any more.
             where = (self.group, *self.plane.place(place))
-            self.model.committed(where, asked, offset, producer_id, self.generation, self.member_id)
+            producer_id = request.producer_id if isinstance(request, TxnOffsetCommitRequest) else NO_PRODUCER
+            self.model.committed(where, asked, offset, producer_id, request.generation, request.member_id)
         elif code in _STALE:
             self.grouping.counted["stale offsets refused"] += 1
             self.rebalancing = True

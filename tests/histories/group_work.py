@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchPartition, FetchRequest, FetchTopic
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.protocol.messages import TransactionTopic
@@ -89,10 +89,9 @@ class Transformer(GroupClient):
         filled = not offsets_first or await self.commit_in_transaction(place, end)
         filled = filled and await self._produce(transaction, place, first, end)
         filled = filled and (offsets_first or await self.commit_in_transaction(place, end))
-        if filled or self.rng.random() < 0.5:
-            done = await self.step(EndTxn(self.name, *self.pair, filled))
-            transaction.committed = filled if done else None
-        await self.begin_epoch()
+        ended = (filled or self.rng.random() < 0.5) and await self.end(committed=filled)
+        transaction.committed = filled if ended else None
+        await self.go_on(ended=ended)
         return bool(transaction.committed)
 
     async def _produce(self, transaction: Transaction, place: int, first: int, end: int) -> bool:
@@ -100,14 +99,16 @@ class Transformer(GroupClient):
         output = self.rng.choice(grouping.outputs)
         topic, partition = plane.place(output)
         joined = AddPartitionsToTxn(self.name, *self.pair, [TransactionTopic(topic, [partition])])
-        if not await self.step(joined):
+        if not self.own_epochs and not await self.step(joined):
             return False
         name = f"{self.name}.{self.number}:{place}@{first}-{end}"
         sent = plane.make(name, output, transaction=len(plane.transactions))
         transaction.batches.append(sent)
         grouping.sources[sent] = place, range(first, end)
         batches = [(sent, (*self.pair, 0))]
-        delivery: Delivery = await self.told(lambda told: Delivery(plane, batches, self.name, told))
+        delivery: Delivery = await self.told(
+            lambda told: Delivery(plane, batches, self.name, told, joining=self.own_epochs)
+        )
         note_refusals(delivery)
         return delivery.codes == [0]
 
@@ -142,8 +143,7 @@ class Committer(GroupClient):
             await self.commit(place, self._offset())
         if self.rng.random() < THINKS:
             await asyncio.sleep(self.rng.random())
-        await self.step(EndTxn(self.name, *self.pair, self.rng.random() < 0.6))
-        await self.begin_epoch()
+        await self.go_on(ended=await self.end(committed=self.rng.random() < 0.6))
 
     def _offset(self) -> int:
         return self.rng.randrange(1 << 20)

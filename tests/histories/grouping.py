@@ -52,7 +52,8 @@ class GroupPlan(msgspec.Struct, frozen=True):
 
     `static`: the share of members that are static; `own_names`: whether each process has a transactional id of its own,
     so that nothing but its generation fences it. `faults`, `misled`: so often something befalls a member, or an agent
-    believes to be the only one, on the average, in microseconds; 0 for never. `lost`: of the answers.
+    believes to be the only one, on the average, in microseconds; 0 for never. `lost`: of the answers. `own_epochs`: the
+    share of members whose transactions each have an epoch of their own.
     """
 
     inputs: int
@@ -68,6 +69,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
     faults: int
     misled: int
     lost: float
+    own_epochs: float
 
 
 def draw_groups(rng: random.Random) -> GroupPlan:
@@ -87,6 +89,7 @@ def draw_groups(rng: random.Random) -> GroupPlan:
         faults=rng.choice((0, 250, 500, 1_000)) * MILLISECOND,
         misled=rng.choice((0, 500, 2_000)) * MILLISECOND,
         lost=rng.choice((0.0, 0.02, 0.05)),
+        own_epochs=rng.choice((0.0, 0.5, 1.0, 1.0)),
     )
 
 

@@ -9,6 +9,7 @@ from unittest.mock import patch
 from pidkeeper.broker_agent.data import collecting, rolling
 from pidkeeper.broker_agent.groups import adopting, classic_group, coordinator
 from pidkeeper.controller.node import log_duties, storage_worker
+from pidkeeper.controller.state import transitions
 from tests.histories.plan import Plan
 from tests.simulation import agent as simulated_agent
 from tests.simulation import appending, client_link, data_agent, object_store
@@ -43,6 +44,7 @@ def in_a_hurry(plan: Plan) -> Iterator[None]:
             (object_store, "LATE", (1.0, 3.3)),
             (object_store, "PAUSE", (0.2, 1.5)),
             (client_link, "LATE", (1.3, 3.2)),
+            (transitions, "MAX_EPOCH", plan.max_epoch),
             (storage_worker, "logger", Lines()),
             *((module, "_log", log) for module, log in COMPLAINTS),
         ):

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from pidkeeper.controller.node.settings import DEFAULT_SNAPSHOT_BYTES
+from pidkeeper.controller.state.transitions import MAX_EPOCH
 from pidkeeper.protocol.logs import UNLIMITED
 from pidkeeper.protocol.metadata_version import LATEST
 from tests.simulation.data_plane import DataLoad
@@ -50,7 +51,7 @@ class Plan(msgspec.Struct, frozen=True):
     so often. `retention_ms`, `retention_bytes`: what topics may have. `restored`: a backup is taken at that moment, and
     put in the quorum's place at the other; None for never. If it `rolls_eagerly`, all agents roll what any
     of them ought to, and likewise all of them collect. `clocks`: wall clocks jump, for so short a time that no
-    duty that goes by one finds it ahead twice.
+    duty that goes by one finds it ahead twice. `max_epoch`: the highest of a producer, behind which it has another ID.
     """
 
     agents: int
@@ -63,6 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     rolls_eagerly: bool
     collects_eagerly: bool
     clocks: bool
+    max_epoch: int
 
 
 def draw_plan(rng: random.Random) -> Plan:
@@ -81,16 +83,17 @@ def draw_plan(rng: random.Random) -> Plan:
         rolls_eagerly=rng.random() < 0.4,
         collects_eagerly=rng.random() < 0.3,
         clocks=rng.random() < 0.5,
+        max_epoch=rng.choice((2, 10, MAX_EPOCH)),
     )
 
 
 def draw(world: World) -> Drawn:
     """What the cluster of one history is made with."""
     rng = world.stream("history")
-    return Drawn(_load(rng), NO_ZOOKEEPER, _swarm(rng), TRANSACTIONAL, NO_CROWD)
+    return Drawn(_load(rng, world.stream("epochs")), NO_ZOOKEEPER, _swarm(rng), TRANSACTIONAL, NO_CROWD)
 
 
-def _load(rng: random.Random) -> DataLoad:
+def _load(rng: random.Random, epochs: random.Random) -> DataLoad:
     return DataLoad(
         partitions=rng.choice((1, 1, 2)),
         plain=rng.choice((1, 1, 2)),
@@ -108,6 +111,7 @@ def _load(rng: random.Random) -> DataLoad:
         roll_age_ms=rng.choice((300, 1_000)),
         segment_bytes=rng.choice((400, 2_000, 1 << 20)),
         garbage_ms=rng.choice((200, 600)),
+        own_epochs=epochs.choice((0.0, 0.3, 1.0)),
         topics=rng.choice((1, 2)),
         retention_check_ms=rng.choice((200, 500)),
         expiration_ms=rng.choice((700, 1_500, 24 * 3_600_000)),
@@ -193,7 +197,7 @@ TRANSACTIONAL: Final = Transactional(
     think_time=SECOND,
     instance_time=SECOND,
     timeouts_ms=(2_000,),
-    max_epoch=32_767,
+    max_epoch=MAX_EPOCH,
     marker_delay=0,
     abort_check_ms=200,
     forget_check_ms=3_600_000,
@@ -204,6 +208,7 @@ TRANSACTIONAL: Final = Transactional(
     at_once=1,
     liars=0.0,
     old_agents=0.0,
+    own_epochs=0.0,
 )
 """Producers are those of the data plane; those of the simulation write nothing."""
 

@@ -91,6 +91,7 @@ class Restoring:
         history.stop_agents()
         if history.grouping is not None:
             history.grouping.stop()
+        history.epochs.check()
         self._world.at(QUIET, self._restore, *self._copy)
 
     def _restore(self, restored: Member, copy: DiskCopy) -> None:

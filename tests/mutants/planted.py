@@ -85,6 +85,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_bounds import BOUND_BUGS
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
     from tests.mutants.planted_data import DATA_BUGS
+    from tests.mutants.planted_epochs import EPOCH_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
     from tests.mutants.planted_groups import GROUP_BUGS
     from tests.mutants.planted_histories import HISTORY_BUGS
@@ -115,5 +116,6 @@ def catalogue() -> Sequence[Planted]:
         *DATA_BUGS,
         *GROUP_BUGS,
         *HISTORY_BUGS,
+        *EPOCH_BUGS,
         *QUOTA_BUGS,
     )

@@ -55,8 +55,8 @@ class Delivery:
     """Some batches of one partition on their way, one round after another, until all are settled or given up.
 
     `codes`: the newest answer to each. `doubtful`: those of which some attempt may have taken effect unheard. `then()`
-    is called at the end. While they are on their way their producer sends nothing else to their partition: those of
-    them that are in the log are among its last five there.
+    is called at the end. `joining`: their partition joins the transaction with them. While they are on their way their
+    producer sends nothing else to their partition: those of them that are in the log are among its last five there.
     """
 
     def __init__(
@@ -65,6 +65,8 @@ class Delivery:
         batches: Sequence[tuple[Sent, Triple]],
         transactional_id: str | None,
         then: Callable[[Delivery], None],
+        *,
+        joining: bool = False,
     ) -> None:
         self.plane = plane
         self.batches = batches
@@ -72,6 +74,7 @@ class Delivery:
         self.doubtful: set[Sent] = set()
         self._transactional_id = transactional_id
         self._then = then
+        self._joining = joining
         self._rounds = 0
         self._there: dict[int, int] = {}
         self._asked = 0
@@ -113,7 +116,9 @@ class Delivery:
         for place in places:
             sent, triple = self.batches[place]
             self.codes[place] = UNANSWERED
-            plane.produce(agent, sent, triple, self._transactional_id, timeout_ms, place, answered)
+            plane.produce(
+                agent, sent, triple, self._transactional_id, timeout_ms, place, answered, joining=self._joining
+            )
         plane.world.at(timeout_ms * MILLISECOND + PATIENCE, self._given_up, number, waiting)
 
     def _given_up(self, number: int, waiting: set[int]) -> None:

@@ -3,12 +3,17 @@
 A transaction is committed only when each of its batches was acknowledged. After any failure it is aborted, and the
 producer asks for its next epoch (KIP-360), as a client does that cannot know what is still under way. Some are hasty:
 they send before they have heard that a partition joined. Some write on although they were fenced.
+
+In a part, sooner or later, each transaction has an epoch of its own (KIP-890): partitions join with their batches, and
+the end gives the next pair. What comes late of a transaction is of no other then, and some of it does come late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -34,6 +39,12 @@ HASTY: Final = 0.2
 ZOMBIE_ROUNDS: Final = 3
 """For which an instance writes on at most that was fenced."""
 
+LATE: Final = 0.2
+"""Of the transactions that have an epoch of their own, of which something comes late."""
+
+LATE_MS: Final = 1_000
+"""For which an agent has such a batch wait."""
+
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _AGAIN: Final = frozenset(
     {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT}
@@ -42,7 +53,8 @@ Told = Callable[[Any, RequestError | None], None]
 
 
 class Transaction:
-    """One of a producer. `first`: of its pair. `committed`: as it was told; None if that is not known."""
+    """One of a producer. `first`: of its pair, as is each that has one of its own. `committed`: as it was told; None if
+    that is not known."""
 
     def __init__(self, *, first: bool) -> None:
         self.first = first
@@ -60,6 +72,7 @@ class TransactionalAppender:
         self.busy = False
         self._timeout_ms = timeout_ms
         self._ends = plane.world.now + life
+        self._own_epochs = False
         self._pair: Pair = NOBODY
         self._next: dict[int, int] = {}
         self._left: list[int] = []
@@ -84,6 +97,8 @@ class TransactionalAppender:
         if self._pair == NOBODY:
             self._initialise()
             return
+        if plane.gives_epochs() and plane.rng.random() < plane.load.own_epochs:
+            self._own_epochs = True
         self._transaction = Transaction(first=not self._ended)
         plane.transactions.append(self._transaction)
         self._left = plane.rng.sample(range(plane.places), min(plane.places, plane.rng.choice((1, 1, 2))))
@@ -96,9 +111,7 @@ class TransactionalAppender:
 
     def _initialised(self, answer: Any, error: RequestError | None) -> None:
         if error is None:
-            self._pair, self._next = (answer.producer_id, answer.producer_epoch), {}
-            self._ended = 0
-            self._rest()
+            self._begin_epoch((answer.producer_id, answer.producer_epoch))
         elif error.code in _FENCED:
             self._fenced()
         else:
@@ -106,12 +119,19 @@ class TransactionalAppender:
                 self._pair = NOBODY
             self._rest()
 
+    def _begin_epoch(self, pair: Pair) -> None:
+        self._pair, self._next, self._ended = pair, {}, 0
+        self._rest()
+
     def _join(self) -> None:
         """The next partition joins, and batches are sent to it."""
         if not self._left:
             self._end(committed=self.plane.rng.random() < COMMITTED)
             return
         place = self._left.pop()
+        if self._own_epochs:
+            self._send(place)
+            return
         topic, partition = self.plane.place(place)
         wanted = AddPartitionsToTxn(self.name, *self._pair, [TransactionTopic(topic, [partition])])
         if self.plane.rng.random() < HASTY:
@@ -140,7 +160,7 @@ class TransactionalAppender:
             self._next[place] = sequence + sent.records
             batches.append((sent, (*self._pair, sequence)))
             self._transaction.batches.append(sent)
-        Delivery(plane, batches, self.name, self._delivered)
+        Delivery(plane, batches, self.name, self._delivered, joining=self._own_epochs)
 
     def _delivered(self, delivery: Delivery) -> None:
         if self._retired:
@@ -158,6 +178,7 @@ class TransactionalAppender:
 
     def _end(self, *, committed: bool) -> None:
         transaction = self._transaction
+        wanted = EndTxn(self.name, *self._pair, committed, self._own_epochs)
         self._ended += 1
 
         def ended(answer: Any, error: RequestError | None) -> None:
@@ -166,13 +187,34 @@ class TransactionalAppender:
             elif error.code in _FENCED:
                 self._fenced()
                 return
-            if error is None and committed and self._attempts == 1:
+            if error is None and wanted.new_epoch:
+                self._come_late(wanted)
+                self._begin_epoch((answer.producer_id, answer.producer_epoch))
+            elif error is None and committed and self._attempts == 1:
                 self._rest()
             else:
                 # Something of it may be under way still, and must not come into the next one.
                 self._initialise()
 
-        self._ask(EndTxn(self.name, *self._pair, committed), ended)
+        self._ask(wanted, ended)
+
+    def _come_late(self, ended: EndTxn) -> None:
+        """Of a transaction that has ended its end comes once more or another one, or a batch does, or a new one."""
+        plane, batches = self.plane, [sent for sent in self._transaction.batches if sent.times]
+        if not batches or plane.rng.random() >= LATE:
+            return
+        plane.world.fault("transaction_comes_late")
+        if plane.rng.random() < 0.5:
+            again = replace(ended, committed=plane.rng.random() < 0.5)
+            plane.later(lambda agent: agent.ask(again, lambda answer, error: None, self.number))
+            return
+        sent = batches[-1]
+        (triple,) = sent.forms.values()
+        if plane.rng.random() < 0.5:
+            sent, triple = plane.make(self.name, sent.place, sent.transaction), (*self._pair, self._next[sent.place])
+        plane.later(
+            lambda agent: plane.produce(agent, sent, triple, self.name, LATE_MS, 0, lambda *told: None, joining=True)
+        )
 
     def _fenced(self) -> None:
         """It ought to stop. Not every program does."""

@@ -108,10 +108,22 @@ class AgentData:
         self._run(collector._forever(collector._collect_pause, collecting.COLLECT_SECONDS))
         self._run(collector._forever(collector._sweep_pause, SWEEP_SECONDS))
 
-    def produce(self, sent: Sent, data: bytes, transactional_id: str | None, timeout_ms: int, done: Produced) -> None:
-        """Append one batch. Those that are asked for one after another are on one connection, in that order."""
+    def produce(
+        self,
+        sent: Sent,
+        data: bytes,
+        transactional_id: str | None,
+        timeout_ms: int,
+        done: Produced,
+        *,
+        joining: bool = False,
+    ) -> None:
+        """Append one batch. Those that are asked for one after another are on one connection, in that order.
+
+        `joining`: the partition joins the transaction with it.
+        """
         topic = TopicRecords(sent.topic, [PartitionRecords(sent.partition, memoryview(data))])
-        request = ProduceRequest(transactional_id, -1, timeout_ms, [topic])
+        request = ProduceRequest(transactional_id, -1, timeout_ms, [topic], joining)
 
         async def ask() -> None:
             answer = await self.room.producer.produce(request, ANYBODY)

@@ -12,6 +12,7 @@ import msgspec
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 from tests.simulation.agent import Agent
 from tests.simulation.appending import Appender
 from tests.simulation.appending_transactions import FIRST, Transaction, TransactionalAppender
@@ -43,6 +44,8 @@ that before it could take any."""
 
 READING: Final = 30 * SECOND
 MAX_RECORDS: Final = 3
+LATER: Final = 2 * SECOND
+"""For which something is held at most."""
 
 
 class DataLoad(msgspec.Struct, frozen=True):
@@ -52,7 +55,8 @@ class DataLoad(msgspec.Struct, frozen=True):
     `lost`: of the answers to producers. `late`: of all clients' requests to the quorum, and of their answers.
     `newest`: the quorum begins with the newest build, whatever else was drawn. `roll_rows`, `roll_age_ms`: with which a
     tail is rolled, and `segment_bytes` what a segment grows to; `garbage_ms`: until what no log needs may be deleted.
-    `topics`: each of so many partitions. `expiration_ms`: of producers that are silent. The rest as `SegmentSettings`.
+    `own_epochs`: share of the transactions with which a producer begins to have an epoch for each. `topics`: each of so
+    many partitions. `expiration_ms`: of producers that are silent. The rest as `SegmentSettings`.
     """
 
     partitions: int
@@ -71,6 +75,7 @@ class DataLoad(msgspec.Struct, frozen=True):
     roll_age_ms: int
     segment_bytes: int
     garbage_ms: int
+    own_epochs: float
     topics: int = 1
     retention_check_ms: int = 300_000
     expiration_ms: int = 24 * 3_600_000
@@ -96,6 +101,7 @@ def draw(rng: random.Random) -> DataLoad:
         roll_age_ms=rng.choice((2_000, 20_000)),
         segment_bytes=rng.choice((500, 5_000, 1 << 20)),
         garbage_ms=rng.choice((500, 5_000)),
+        own_epochs=rng.choice((0.0, 0.3, 1.0)),
     )
 
 
@@ -137,6 +143,10 @@ class DataPlane:
 
     # What producers and consumers ask.
 
+    def gives_epochs(self) -> bool:
+        """Whether the quorum gives each transaction an epoch of its own (KIP-890); agents may not have heard of it."""
+        return self.cluster.metadata_version() >= TRANSACTION_EPOCHS
+
     def any_agent(self) -> Agent | None:
         """One that lives and has registered once; sometimes one that has lost its place since."""
         everybody = (*self.cluster.agents, *self.cluster.gone[-1:])
@@ -176,8 +186,10 @@ class DataPlane:
         timeout_ms: int,
         place: int,
         answered: Answered,
+        *,
+        joining: bool = False,
     ) -> None:
-        """Send a batch; its answer may be lost."""
+        """Send a batch; its answer may be lost. `joining`: its partition joins the transaction with it."""
 
         def done(code: int, offset: int) -> None:
             if not self.draining and self.rng.random() < self.load.lost:
@@ -186,7 +198,19 @@ class DataPlane:
             answered(place, code, offset)
 
         assert agent.data is not None, "every agent has data"
-        agent.data.produce(sent, self.batches.encode(sent, triple), transactional_id, timeout_ms, done)
+        data = self.batches.encode(sent, triple)
+        agent.data.produce(sent, data, transactional_id, timeout_ms, done, joining=joining)
+
+    def later(self, come: Callable[[Agent], None]) -> None:
+        """Have something come to an agent a while later, as what a network held; from one quorum to no other."""
+        generation = self.generation
+
+        def arrive() -> None:
+            agent = self.any_agent()
+            if agent is not None and generation == self.generation and not self.closed:
+                come(agent)
+
+        self.world.at(self.rng.randrange(LATER), arrive)
 
     def acknowledged(self, sent: Sent, offset: int, asked: int) -> None:
         """A producer that asked at the moment `asked` was told so."""

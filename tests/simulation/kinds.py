@@ -69,6 +69,7 @@ OTHERS: Final = frozenset(
         "store_late",
         "store_pause",
         "store_slow",
+        "transaction_comes_late",
         "zombie_writes_on",
         # Callers.
         "crowd_finds_no_room",

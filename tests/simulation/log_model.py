@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from pidkeeper.protocol.groups import GroupsRecord
+from pidkeeper.protocol.groups import OFFSETS_TOPIC, GroupsRecord, OffsetsRecord, offsets_partition
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord, TopicRecord
 from pidkeeper.protocol.records import Record
 from pidkeeper.protocol.segments import SegmentRecord
@@ -184,14 +184,15 @@ class LogModel:
             if isinstance(record, TopicRecord):
                 self._create(record)
             elif isinstance(record, AddPartitionsRecord):
-                state = joined(self._states.get(record.transactional_id), record)
-                assert state is not None, f"{record} joins what nobody began"
-                self._states[record.transactional_id] = state
+                self._join(record)
             elif isinstance(record, TransactionRecord):
                 self._transact(record)
             elif isinstance(record, ForgetTransactionRecord):
                 del self._states[record.transactional_id]
             elif isinstance(record, GroupsRecord):
+                if isinstance(record, OffsetsRecord) and record.producer_id >= 0:
+                    place = OFFSETS_TOPIC, offsets_partition(record.group_id)
+                    self._check_joined(place, (record.producer_id, record.producer_epoch))
                 self.groups.take(record)
 
     def remove(self, topic_id: uuid.UUID, now: int) -> list[Row]:
@@ -208,7 +209,9 @@ class LogModel:
         if log is None or log.removed is not None or batch.base_offset != log.ends.end:
             raise Violation("offsets", f"{batch} of {record.object} joins, the log is {log and log.ends}")
         pair = (batch.producer_id, batch.producer_epoch)
-        self._check_pair(log, batch, pair)
+        self._check_pair(pair)
+        if batch.transactional:
+            self._check_joined((log.topic, log.partition), pair)
         row = Row(batch.base_offset, batch.records, pair, covered, transactional=batch.transactional)
         row.size, row.latest = batch.size, batch.max_timestamp
         log.rows.append(row)
@@ -230,15 +233,26 @@ class LogModel:
                 raise Violation("topic-twice", f"{record} beside {logs[-1].record}")
             logs.append(log)
 
-    def _check_pair(self, log: ModelLog, batch: BatchCoordinates, pair: Pair) -> None:
-        user = self._users.get(batch.producer_id)
+    def _join(self, record: AddPartitionsRecord) -> None:
+        before = self._states.get(record.transactional_id)
+        after = joined(before, record)
+        if before is None or after is None or before.pair != after.pair:
+            raise Violation("zombie-behind-the-fence", f"{record} comes after {before}")
+        self._states[record.transactional_id] = after
+
+    def _check_pair(self, pair: Pair) -> State | None:
+        """The state of the producer that has the pair, if anything is known of it. Raises Violation if not that one."""
+        user = self._users.get(pair[0])
         state = None if user is None else self._states.get(user)
         if state is not None and state.pair != pair:
-            raise Violation("zombie-behind-the-fence", f"{batch} joins, but {user} has {state.pair}")
-        if not batch.transactional:
-            return
-        if state is None or state.status != ONGOING or (log.topic, log.partition) not in state.partitions:
-            raise Violation("outside-its-transaction", f"{batch} joins {log.topic}-{log.partition} in {state}")
+            raise Violation("zombie-behind-the-fence", f"{pair} writes, but {user} has {state.pair}")
+        return state
+
+    def _check_joined(self, place: tuple[str, int], pair: Pair) -> None:
+        """Raise Violation unless a partition is in the transaction of the producer that has the pair."""
+        state = self._check_pair(pair)
+        if state is None or state.status != ONGOING or place not in state.partitions:
+            raise Violation("outside-its-transaction", f"{pair} writes to {place} in {state}")
 
     def _transact(self, record: TransactionRecord) -> None:
         before, after = self._states.get(record.transactional_id), state_of(record)

@@ -2,7 +2,7 @@
 
 An instance knows what it was told and nothing else. It asks through any agent, comes again with the pair that it has or
 had when no answer came, and sometimes when one did; it ends transactions that are over; and once fenced it goes on for
-a while as if it had not heard.
+a while as if it had not heard. In a part the end of a transaction gives the next pair (KIP-890), and ends come late.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndT
 from pidkeeper.controller.state import transitions
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 from tests.simulation.agent import Agent, TransactionalRequest
 from tests.simulation.transaction_model import NOBODY, Pair
 from tests.simulation.world import MILLISECOND, SECOND
@@ -42,6 +43,9 @@ FAT_FIRST: Final = 70_000
 TOGETHER: Final = 500 * MILLISECOND
 """Then the producers all ask at the same moments: entries of the log become as large as any may be."""
 
+LATE: Final = 0.2
+"""Of the ends that give a pair, those with the pair before."""
+
 ENDED: Final = 6
 """Of these moments, one at which all transactions end."""
 
@@ -58,7 +62,8 @@ class Transactional(msgspec.Struct, frozen=True):
     `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
     `late`: share of all clients' requests, and of their answers, that come late where there are transactional ids.
     `liars`: share of the agents that name foreign IDs as candidates; `old_agents`: of those of the build before.
-    `at_once`: partitions that join with one request.
+    `at_once`: partitions that join with one request. `own_epochs`: share of instances whose transactions each have an
+    epoch of their own.
     """
 
     ids: int
@@ -76,6 +81,7 @@ class Transactional(msgspec.Struct, frozen=True):
     at_once: int
     liars: float
     old_agents: float
+    own_epochs: float
 
 
 def draw(rng: random.Random) -> Transactional:
@@ -97,13 +103,15 @@ def draw(rng: random.Random) -> Transactional:
         at_once=rng.choice((1, 1, 1, 1, 1, 1, 30, FAT)),
         liars=rng.choice((0.0, 0.3, 1.0)),
         old_agents=rng.choice((0.0, 0.3, 1.0)),
+        own_epochs=rng.choice((0.0, 0.5, 1.0)),
     )
     return _fat(drawn) if drawn.ids and drawn.at_once == FAT else drawn
 
 
 def _fat(drawn: Transactional) -> Transactional:
-    """Of a few ids that stay, so that their transactions grow together."""
-    return replace(drawn, ids=FAT_IDS, fresh=0.0, init_share=0.05, think_time=100 * MILLISECOND, timeouts_ms=(5_000,))
+    """Of a few ids that stay and keep their pairs, so that their transactions grow together."""
+    steady = replace(drawn, ids=FAT_IDS, fresh=0.0, init_share=0.05, own_epochs=0.0)
+    return replace(steady, think_time=100 * MILLISECOND, timeouts_ms=(5_000,))
 
 
 class Producers:
@@ -146,6 +154,8 @@ class Producer:
         self.pair: Pair = NOBODY
         self.before: Pair = NOBODY
         self.ongoing = False
+        share = producers.cluster.transactional.own_epochs
+        self._own_epochs = bool(share) and self.rng.random() < share
         self._asked = 0
         self._again: TransactionalRequest | None = None
 
@@ -175,11 +185,20 @@ class Producer:
         if chance < self.init_share + 0.05:
             return self._init(self.before)
         if chance < self.init_share + 0.08 or (self.ongoing and chance < self.init_share + 0.4):
-            return EndTxn(self.name, *self.pair, self.rng.random() < 0.7)
+            return self._end()
         at_once = self.cluster.transactional.at_once
         first = self.rng.randrange(PARTITIONS) * at_once + (FAT_FIRST if at_once == FAT else 0)
         topic = TransactionTopic("t", list(range(first, first + at_once)))
         return AddPartitionsToTxn(self.name, *self.pair, [topic])
+
+    def _end(self) -> EndTxn:
+        committed = self.rng.random() < 0.7
+        if not self._own_epochs or self.cluster.metadata_version() < TRANSACTION_EPOCHS:
+            return EndTxn(self.name, *self.pair, committed)
+        if self.before == NOBODY or self.rng.random() >= LATE:
+            return EndTxn(self.name, *self.pair, committed, new_epoch=True)
+        self.world.fault("transaction_comes_late")
+        return EndTxn(self.name, *self.before, committed, new_epoch=True)
 
     def _init(self, supplied: Pair) -> InitProducerIdRequest:
         return InitProducerIdRequest(self.name, self.timeout_ms, *supplied)
@@ -201,7 +220,7 @@ class Producer:
         self._asked += 1
         if error is None:
             self._granted(wanted, answer)
-        elif error.code in _FENCED:
+        elif error.code in _FENCED and not self._is_late(wanted):
             # It ought to stop. Not every program does.
             self.ends = min(self.ends, self.world.now + self.rng.choice((0, 2 * SECOND, 10 * SECOND)))
         elif error.code is ErrorCode.INVALID_TXN_STATE:
@@ -210,8 +229,12 @@ class Producer:
             self._again = wanted
         self._rest()
 
+    def _is_late(self, wanted: TransactionalRequest) -> bool:
+        """Whether it is about a transaction of its own before."""
+        return isinstance(wanted, EndTxn) and (wanted.producer_id, wanted.producer_epoch) != self.pair
+
     def _granted(self, wanted: TransactionalRequest, answer: Any) -> None:
-        if isinstance(wanted, InitProducerIdRequest):
+        if isinstance(wanted, InitProducerIdRequest) or (isinstance(wanted, EndTxn) and wanted.new_epoch):
             self.before = (wanted.producer_id, wanted.producer_epoch)
             self.pair = (answer.producer_id, answer.producer_epoch)
             self.ongoing = False

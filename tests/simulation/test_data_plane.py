@@ -7,10 +7,13 @@ import uuid
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.data.store.port import StoreUnavailableError
+from pidkeeper.protocol.groups import OFFSETS_TOPIC, OffsetsRecord, PartitionOffset, TopicOffsets, offsets_partition
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectId, ObjectRecord, TopicRecord
-from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.transactions import AddPartitionsRecord, TopicPartitions, TransactionRecord
 from tests.simulation.data_plane import draw
 from tests.simulation.log_invariants import LogMonitor
 from tests.simulation.log_model import LogEnds, LogModel
@@ -67,6 +70,26 @@ def test_a_batch_that_must_not_join_is_noticed(status: int, offset: int, epoch: 
     with pytest.raises(Violation) as violation:
         append(model_of(status), offset, epoch)
     assert violation.value.rule == rule
+
+
+def offsets(epoch: int) -> OffsetsRecord:
+    topics = (TopicOffsets("t", (PartitionOffset(0, 5, -1, ""),)),)
+    return OffsetsRecord("g", 7, epoch, topics, 0)
+
+
+def test_what_joins_with_an_epoch_of_before_is_noticed() -> None:
+    place = (TopicPartitions(OFFSETS_TOPIC, (offsets_partition("g"),)),)
+    late = AddPartitionsRecord("x", 7, 0, place, 0)
+    broken: list[tuple[list[Record], str]] = [
+        ([late], "zombie-behind-the-fence"),
+        ([replace(late, producer_epoch=1), offsets(0)], "zombie-behind-the-fence"),
+        ([offsets(1)], "outside-its-transaction"),
+    ]
+    for records, rule in broken:
+        with pytest.raises(Violation) as violation:
+            model_of().others(records)
+        assert violation.value.rule == rule
+    model_of().others([replace(late, producer_epoch=1), offsets(1)])
 
 
 class Asked:

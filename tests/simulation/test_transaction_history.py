@@ -10,12 +10,22 @@ from msgspec.structs import replace
 from pidkeeper.controller.node.markers import Markers
 from pidkeeper.controller.state.requests import AddPartitionsToTxn, EndTxn, InitProducerId
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.logs import ObjectId, ObjectRecord
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
+from pidkeeper.protocol.records import FeatureLevelRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 from tests.simulation.history import AgentClaims, History, Operation
 from tests.simulation.own_blocks import OwnBlocks
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import (
+    COMMITTED_EPOCH,
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
@@ -54,7 +64,8 @@ class Story:
     def told(self, operation: Operation, answer: Pair | ErrorCode = ErrorCode.NONE) -> None:
         self.world.now += SECOND
         if isinstance(answer, tuple):
-            self.history.acknowledge(operation, InitProducerIdResponse(0, *answer))
+            response = TransactionResponse if isinstance(operation.request, EndTxn) else InitProducerIdResponse
+            self.history.acknowledge(operation, response(0, *answer))
         elif answer is ErrorCode.NONE:
             self.history.acknowledge(operation, TransactionResponse(0))
         else:
@@ -71,9 +82,20 @@ class Story:
     def bump(self, supplied: Pair, given: Pair, *, producer: int = 1) -> None:
         """An init that takes effect."""
         operation = self.ask(init(supplied), producer)
-        last = {"last_producer_id": supplied[0], "last_producer_epoch": supplied[1]}
-        self.commit(producer_id=given[0], producer_epoch=given[1], status=EMPTY, **last)
+        self.become(given, supplied, status=EMPTY)
         self.told(operation, given)
+
+    def become(self, pair: Pair, last: Pair, **changes: object) -> None:
+        """The record that has the pair, and the one before."""
+        before = {"last_producer_id": last[0], "last_producer_epoch": last[1]}
+        self.commit(producer_id=pair[0], producer_epoch=pair[1], **before, **changes)
+
+    def write(self, pair: Pair) -> None:
+        """A batch with which its partition joins."""
+        joined = AddPartitionsRecord("tx", *pair, TOPICS, 0)
+        self.world.now += SECOND
+        self.history.commit(len(self.history.commits), [joined, ObjectRecord(ObjectId(0, 0, 1), 9, (0,), (), 0)])
+        self.newest = replace(self.newest, status=ONGOING, partitions=TOPICS)
 
     def check(self) -> int:
         own_blocks = OwnBlocks(self.history.commits, bridge=False, hears=False)
@@ -91,8 +113,12 @@ def add(pair: Pair) -> AddPartitionsToTxn:
     return AddPartitionsToTxn(0, 0, "tx", *pair, TOPICS)
 
 
-def end(pair: Pair, *, committed: bool = True) -> EndTxn:
-    return EndTxn(0, 0, "tx", *pair, committed)
+def end(pair: Pair, *, committed: bool = True, new_epoch: bool = False) -> EndTxn:
+    return EndTxn(0, 0, "tx", *pair, committed, new_epoch)
+
+
+def end_anew(pair: Pair, *, committed: bool = True) -> EndTxn:
+    return end(pair, committed=committed, new_epoch=True)
 
 
 def begun() -> Story:
@@ -125,6 +151,109 @@ def good() -> Story:
     story.commit(producer_epoch=2, status=EMPTY, last_producer_id=-1, last_producer_epoch=-1)
     story.bump(NOBODY, (7, 3), producer=2)
     return story
+
+
+def own() -> Story:
+    """Producer 1 got the quorum's ID 7; each of its transactions has an epoch of its own. The second one is under way,
+    and the end of the first came twice."""
+    story = Story()
+    story.claims.candidates.clear()
+    story.history.commit(0, [FeatureLevelRecord(TRANSACTION_EPOCHS), TransactionalBlockRecord(7, 9, 0)])
+    first = story.ask(init(NOBODY, candidate=-1))
+    story.commit()
+    story.told(first, (7, 0))
+    story.write((7, 0))
+    ended = story.ask(end_anew((7, 0)))
+    story.become((7, 1), (7, 0), status=COMPLETE_COMMIT, partitions=())
+    story.told(ended, (7, 1))
+    story.told(story.ask(end_anew((7, 0))), (7, 1))
+    story.told(story.ask(end_anew((7, 0), committed=False)), ErrorCode.INVALID_TXN_STATE)
+    story.write((7, 1))
+    story.told(story.ask(end_anew((7, 0))), ErrorCode.PRODUCER_FENCED)
+    return story
+
+
+def used_up(*, committed: bool) -> Story:
+    """... which is aborted; then nothing is, and the transaction of the last epoch ends so."""
+    story = own()
+    ended = story.ask(end_anew((7, 1), committed=False))
+    story.become((7, 2), (7, 1), status=COMPLETE_ABORT, partitions=())
+    story.told(ended, (7, 2))
+    story.told(story.ask(end_anew((7, 2))), ErrorCode.INVALID_TXN_STATE)
+    nothing = story.ask(end_anew((7, 2), committed=False))
+    story.become((7, 3), (7, 2), status=EMPTY)
+    story.told(nothing, (7, 3))
+    story.write((7, 3))
+    last = story.ask(end_anew((7, 3), committed=committed))
+    story.commit(status=COMPLETE_COMMIT if committed else COMPLETE_ABORT, partitions=())
+    story.world.now -= SECOND
+    story.become((8, 0), (7, COMMITTED_EPOCH if committed else 3), status=EMPTY)
+    story.told(last, (8, 0))
+    story.told(story.ask(end_anew((7, 3), committed=committed)), (8, 0))
+    story.told(story.ask(end_anew((7, 3), committed=not committed)), ErrorCode.INVALID_TXN_STATE)
+    return story
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_epoch_for_each_transaction_passes(committed: bool) -> None:
+    assert own().check() == 5
+    assert used_up(committed=committed).check() == 11
+
+
+def epoch_left(story: Story) -> None:
+    operation = story.ask(end_anew((7, 1)))
+    story.commit(status=COMPLETE_COMMIT, partitions=())
+    story.told(operation, (7, 1))
+
+
+def ended_by_the_one_before(story: Story) -> None:
+    story.ask(end_anew((7, 0)))
+    story.become((7, 2), (7, 1), status=COMPLETE_COMMIT, partitions=())
+
+
+def told_though_another_has_begun(story: Story) -> None:
+    story.told(story.ask(end_anew((7, 0))), (7, 1))
+
+
+def bumped_again(story: Story) -> None:
+    story.told(story.ask(end_anew((7, 1))), (7, 2))
+    story.become((7, 2), (7, 1), status=COMPLETE_COMMIT, partitions=())
+    operation = story.ask(end_anew((7, 1)))
+    story.become((7, 3), (7, 1), status=EMPTY)
+    story.told(operation, (7, 3))
+
+
+def other_outcome(story: Story) -> None:
+    operation = story.ask(end_anew((7, 1)))
+    story.become((7, 2), (7, 1), status=COMPLETE_COMMIT, partitions=())
+    story.told(operation, (7, 2))
+    story.told(story.ask(end_anew((7, 1), committed=False)), (7, 2))
+
+
+def joined_with_the_pair_before(story: Story) -> None:
+    operation = story.ask(end_anew((7, 1)))
+    story.become((7, 2), (7, 1), status=COMPLETE_COMMIT, partitions=())
+    story.told(operation, (7, 2))
+    story.write((7, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (epoch_left, "transaction-order"),
+        (ended_by_the_one_before, "transaction-unexplained"),
+        (told_though_another_has_begun, "transaction-order"),
+        (bumped_again, "retry-differs"),
+        (other_outcome, "transaction-order"),
+        (joined_with_the_pair_before, "transaction-unexplained"),
+    ],
+)
+def test_a_broken_epoch_is_found(change: Callable[[Story], None], rule: str) -> None:
+    story = own()
+    change(story)
+    with pytest.raises(Violation) as caught:
+        story.check()
+    assert caught.value.rule == rule
 
 
 def test_a_good_history_passes() -> None:

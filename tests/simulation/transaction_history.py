@@ -11,17 +11,20 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pidkeeper.controller.node.markers import Markers
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.messages import InitProducerIdResponse
+from pidkeeper.protocol.groups import OffsetsRecord
+from pidkeeper.protocol.logs import ObjectRecord
+from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
 from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from tests.simulation.history import AgentClaims, Commit, Operation
 from tests.simulation.own_blocks import SINCE, OwnBlocks
 from tests.simulation.transaction_model import (
+    COMMITTED_EPOCH,
     COMPLETE_COMMIT,
     NOBODY,
     ONGOING,
@@ -104,7 +107,7 @@ class TransactionChecker:
 
     def __init__(
         self,
-        commits: Iterable[Commit],
+        commits: Sequence[Commit],
         attempts: Iterable[Operation],
         written: Iterable[Written],
         max_epoch: int,
@@ -114,6 +117,7 @@ class TransactionChecker:
         self._max_epoch = max_epoch
         self._stories: dict[str, _Story] = {}
         self._written: dict[tuple[str, Pair], list[Written]] = defaultdict(list)
+        self._joined_by_themselves = _joined_by_themselves(commits)
         for commit in commits:
             if isinstance(commit.record, TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord):
                 self._story(commit.record.transactional_id).add(commit)
@@ -198,7 +202,7 @@ class TransactionChecker:
         given = [math.inf] * (len(order) + 1)
         granted = [attempt for attempt in story.attempts if attempt.answer is not None]
         for attempt in granted:
-            if isinstance(attempt.answer, InitProducerIdResponse):
+            if given_pair(attempt) is not None:
                 place = order.get(_pair(attempt), -1)
                 if place < 0 or attempt.returned is None:
                     raise Violation("pair-not-in-the-log", f"{story.name}: {_pair(attempt)}")
@@ -219,8 +223,8 @@ class TransactionChecker:
         forgotten = [time for time, state in zip(story.times, story.states, strict=True) if state is None]
         first: dict[tuple[int, Pair], Operation] = {}
         for attempt in story.attempts:
-            if isinstance(attempt.answer, InitProducerIdResponse) and _supplied(attempt) != NOBODY:
-                known = first.setdefault((attempt.producer, _supplied(attempt)), attempt)
+            if given_pair(attempt) is not None and supplied_pair(attempt) != NOBODY:
+                known = first.setdefault((attempt.producer, supplied_pair(attempt)), attempt)
                 if _pair(known) != _pair(attempt) and not any(known.invoked <= time for time in forgotten):
                     raise Violation("retry-differs", f"{known.request} was given {_pair(known)}, then {_pair(attempt)}")
 
@@ -242,12 +246,12 @@ class TransactionChecker:
                 for new_id in self._new_ids(story, attempt, place + 1)
                 for at_once in _EITHER
             ]
-            if any(outcome == (told, None) for _, outcome in outcomes):
+            if any(outcome == Expected(told) for _, outcome in outcomes):
                 continue
             made = [
                 place + 1
                 for place, outcome in outcomes
-                if outcome.answer == told and self._made(story, attempt, place + 1, outcome.after)
+                if outcome.answer == told and self._made(story, attempt, place + 1, outcome)
             ]
             if not made:
                 states = [(story.times[place], story.states[place]) for place in places]
@@ -261,28 +265,27 @@ class TransactionChecker:
         return checked
 
     def _new_ids(self, story: _Story, attempt: Operation, place: int) -> set[int | None]:
-        """What an attempt may have got that needed an ID: the one that the record at `place` takes, its candidate, -1.
-
-        And None, for one that needed none.
-        """
+        """What an attempt may have got that needed an ID: the one that the record at `place` or the next one takes, its
+        candidate, -1. And None, for one that needed none."""
         found: set[int | None] = {None}
-        if isinstance(attempt.request, requests.InitProducerId):
-            moments = self._own_blocks.during(attempt.invoked, attempt.returned)
-            if moments[0].version < SINCE:
-                found.add(attempt.request.candidate)
-            if any(moment.may_wait and moment.version >= SINCE for moment in moments):
-                found.add(-1)
-            if place < len(story.offsets):
-                found.add(self._own_blocks.taken_at(story.offsets[place]))
-        return found
+        if not isinstance(attempt.request, requests.InitProducerId) and not _ends_anew(attempt):
+            return found
+        moments = self._own_blocks.during(attempt.invoked, attempt.returned)
+        if isinstance(attempt.request, requests.InitProducerId) and moments[0].version < SINCE:
+            found.add(attempt.request.candidate)
+        if any(moment.may_wait and moment.version >= SINCE for moment in moments):
+            found.add(-1)
+        return found | {self._own_blocks.taken_at(offset) for offset in story.offsets[place : place + 2]}
 
     @staticmethod
-    def _made(story: _Story, attempt: Operation, place: int, after: State | None) -> bool:
-        """Whether the attempt may have made the record at `place`, if the model says `after`."""
+    def _made(story: _Story, attempt: Operation, place: int, outcome: Expected) -> bool:
+        """Whether the attempt may have made the record at `place`, and the one behind it if the model says so."""
+        after, then = outcome.after, outcome.then
         return (
             after is not None
             and place < len(story.states)
             and story.states[place] == after
+            and (then is None or story.states[place + 1 : place + 2] == [then])
             and attempt.invoked <= story.times[place]
             and (attempt.returned is None or story.times[place] <= attempt.returned)
         )
@@ -292,14 +295,15 @@ class TransactionChecker:
         index: dict[Signature, list[int]] = defaultdict(list)
         for number, attempt in enumerate(story.attempts):
             if not attempt.refused:
-                index[_signature(attempt)].append(number)
+                for signature in _signatures(attempt):
+                    index[signature].append(number)
                 if isinstance(attempt.request, requests.InitProducerId):
                     index["candidate", attempt.request.candidate].append(number)
                     index["new",].append(number)
         makers: dict[int, list[int]] = {}
         for place in range(1, len(story.states)):
             before, after = story.states[place - 1], story.states[place]
-            if self._is_duty(story, place):
+            if self._is_duty(story, place) or self._belongs_to_another(story, place):
                 continue
             taken = self._own_blocks.taken_at(story.offsets[place])
             made_by = ("new",) if before is None and taken is not None else _made_by(before, after)
@@ -311,15 +315,29 @@ class TransactionChecker:
                     story,
                     story.attempts[number],
                     place,
-                    self._after(story.attempts[number], before, taken, at_once=at_once),
+                    self._outcome(story.attempts[number], story, place, at_once=at_once),
                 )
             ]
         self._match(story, makers, "nobody asked for it")
 
-    def _after(self, attempt: Operation, before: State | None, taken: int | None, *, at_once: bool) -> State | None:
-        """What `attempt` makes of `before`, if it took the ID `taken` from a block, or else its candidate."""
-        new_id = getattr(attempt.request, "candidate", None) if taken is None else taken
-        return self._expected(attempt, before, new_id, at_once=at_once).after
+    def _belongs_to_another(self, story: _Story, place: int) -> bool:
+        """Whether the record at `place` is there for the sake of one beside it: partitions that join with a batch or
+        with offsets, and the new ID with which a transaction ends."""
+        before, after = story.states[place - 1], story.states[place]
+        if before is None or after is None:
+            return False
+        if story.offsets[place] in self._joined_by_themselves:
+            return before.pair == after.pair and before.status not in OUTCOME
+        ended = before.status in OUTCOME.values() and before.pair[1] == self._max_epoch
+        renewed = after.last in {before.pair, (before.pair[0], COMMITTED_EPOCH)} and after.pair[0] != before.pair[0]
+        return ended and renewed and story.times[place - 1] == story.times[place]
+
+    def _outcome(self, attempt: Operation, story: _Story, place: int, *, at_once: bool) -> Expected:
+        """What `attempt` made of the state before `place`, if it took the ID that was taken there from a block."""
+        offsets = story.offsets[place : place + (2 if _ends_anew(attempt) else 1)]
+        taken = [found for offset in offsets if (found := self._own_blocks.taken_at(offset)) is not None]
+        new_id = taken[0] if taken else getattr(attempt.request, "candidate", None)
+        return self._expected(attempt, story.states[place - 1], new_id, at_once=at_once)
 
     def _expected(self, attempt: Operation, before: State | None, new_id: int | None, *, at_once: bool) -> Expected:
         request: Any = attempt.request
@@ -371,52 +389,77 @@ def check_pairs(transactional_id: str, attempts: Iterable[Operation]) -> None:
     """No pair is given to two instances of a transactional id."""
     holders: dict[Pair, int] = {}
     for attempt in attempts:
-        if isinstance(attempt.answer, InitProducerIdResponse):
-            pair = (attempt.answer.producer_id, attempt.answer.producer_epoch)
-            if holders.setdefault(pair, attempt.producer) != attempt.producer:
-                raise Violation("pair-twice", f"{transactional_id}: {pair} went to {holders[pair]}, {attempt.producer}")
+        pair = given_pair(attempt)
+        if pair is not None and holders.setdefault(pair, attempt.producer) != attempt.producer:
+            raise Violation("pair-twice", f"{transactional_id}: {pair} went to {holders[pair]}, {attempt.producer}")
 
 
 def _partitions(markers: Markers) -> frozenset[tuple[str, int]]:
     return frozenset((topic.topic, number) for topic in markers.partitions for number in topic.partitions)
 
 
-def _supplied(attempt: Operation) -> Pair:
+def supplied_pair(attempt: Operation) -> Pair:
+    """The pair with which the producer came."""
     request: Any = attempt.request
     return request.producer_id, request.producer_epoch
 
 
+def _ends_anew(attempt: Operation) -> bool:
+    return isinstance(attempt.request, requests.EndTxn) and attempt.request.new_epoch
+
+
+def given_pair(attempt: Operation) -> Pair | None:
+    """The pair that the producer was given, if it was given one."""
+    answer = attempt.answer
+    if isinstance(answer, InitProducerIdResponse) or (isinstance(answer, TransactionResponse) and _ends_anew(attempt)):
+        return answer.producer_id, answer.producer_epoch
+    return None
+
+
 def _pair(attempt: Operation) -> Pair:
     """The pair under which a granted attempt works from then on."""
-    if isinstance(attempt.answer, InitProducerIdResponse):
-        return attempt.answer.producer_id, attempt.answer.producer_epoch
-    return _supplied(attempt)
+    return given_pair(attempt) or supplied_pair(attempt)
+
+
+def _joined_by_themselves(commits: Iterable[Commit]) -> set[int]:
+    """The offsets of the records by which partitions may have joined with the object, or the offsets, behind them."""
+    found: set[int] = set()
+    joining: list[int] = []
+    for commit in commits:
+        if isinstance(commit.record, AddPartitionsRecord):
+            joining.append(commit.offset)
+            continue
+        if isinstance(commit.record, ObjectRecord | OffsetsRecord):
+            found.update(joining)
+        joining.clear()
+    return found
 
 
 def _told(attempt: Operation) -> Pair | ErrorCode | None:
     """What the producer knows by the attempt about its transactional id, if anything."""
     if attempt.answer is not None:
-        return _pair(attempt) if isinstance(attempt.answer, InitProducerIdResponse) else ErrorCode.NONE
+        return given_pair(attempt) or ErrorCode.NONE
     return attempt.error if attempt.error in _DECIDED else None
 
 
-def _signature(attempt: Operation) -> Signature:
+def _signatures(attempt: Operation) -> Iterator[Signature]:
     request: Any = attempt.request
     if isinstance(request, requests.EndTxn):
-        return ("end", request.committed)
+        yield ("end", request.committed)
     if isinstance(request, requests.AddPartitionsToTxn):
-        return ("add", request.topics[0].partitions[0])
-    return ("init", _supplied(attempt))
+        yield ("add", request.topics[0].partitions[0])
+    elif isinstance(request, requests.InitProducerId) or request.new_epoch:
+        yield ("next", supplied_pair(attempt))
 
 
 def _made_by(before: State | None, after: State | None) -> Signature:
-    """The signature of the attempts that can have led from one state to the other."""
+    """One of the signatures of the attempts that can have led from one state to the other."""
     if after is None:
         return ("nobody",)
     if before is None:
         return ("candidate", after.pair[0])
     if after.pair != before.pair:
-        return ("init", after.last)
+        return ("next", after.last)
     if after.status == ONGOING:
         known = before.partitions if before.status == ONGOING else frozenset()
         return ("add", min((number for _, number in after.partitions - known), default=None))
