@@ -20,6 +20,7 @@ import numpy as np
 from pidkeeper.controller.state.requests import AllocateProducerIds
 from pidkeeper.protocol.messages import AllocatedBlock, InitProducerIdResponse
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from tests.chaos.groups import GroupsCheck
 from tests.chaos.ledgers import Ledger
 from tests.chaos.load.journal import Entry, JournalError, Outcome
 from tests.chaos.load.kinds import CLAIM, FATAL, FENCED, FORBIDDEN, QUOTA, REGISTER, ZOMBIE
@@ -59,6 +60,11 @@ class Verdict(msgspec.Struct, frozen=True):
     were acknowledged, and are not where they were said to be. `records_doubled`: they are there twice.
     `records_reordered`: behind one of the same producer that was sent later. `transactions_torn`: seen in part, or
     although they were aborted.
+
+    `copies_checked`, `copies_lost`, `copies_doubled`, `copies_reordered`: of what copiers read, likewise.
+    `commits_checked`: of groups, that were acknowledged; `commits_refused`: of members that had lost their partitions.
+    `commits_lost`: somebody was told later that less was committed. `commits_of_zombies`: of a generation that was
+    over.
     """
 
     ids_checked: int
@@ -81,6 +87,14 @@ class Verdict(msgspec.Struct, frozen=True):
     records_doubled: int
     records_reordered: int
     transactions_torn: int
+    copies_checked: int
+    copies_lost: int
+    copies_doubled: int
+    copies_reordered: int
+    commits_checked: int
+    commits_refused: int
+    commits_lost: int
+    commits_of_zombies: int
 
 
 def check(directory: Path) -> Verdict:
@@ -103,7 +117,7 @@ class Checker:
         story, entries = self.story, self.story.others
         fatal = [entry for entry in entries if entry.kind == FATAL]
         self._check()
-        records = RecordsCheck(entries).facts()
+        records, groups = RecordsCheck(entries).facts(), GroupsCheck(entries).facts()
         return Verdict(
             ids_checked=sum(len(one.ids) for one in story.claimed) + len(story.transactional_ids()),
             blocks_checked=len(self._acknowledged),
@@ -111,7 +125,7 @@ class Checker:
             duplicates=self._duplicates(),
             lost=len(self._lost),
             unseen=len(self._unseen),
-            violations=[*self._violations, *records.violations],
+            violations=[*self._violations, *records.violations, *groups.violations],
             claim_errors=sum(entry.arguments["count"] for entry in entries if entry.kind == CLAIM),
             fatal_client_errors=len(fatal),
             fatal_errors=[f"{entry.arguments['library']}: {entry.arguments['text']}" for entry in fatal],
@@ -125,6 +139,14 @@ class Checker:
             records_doubled=records.records_doubled,
             records_reordered=records.records_reordered,
             transactions_torn=records.transactions_torn,
+            copies_checked=groups.copies_checked,
+            copies_lost=groups.copies_lost,
+            copies_doubled=groups.copies_doubled,
+            copies_reordered=groups.copies_reordered,
+            commits_checked=groups.commits_checked,
+            commits_refused=groups.commits_refused,
+            commits_lost=groups.commits_lost,
+            commits_of_zombies=groups.commits_of_zombies,
         )
 
     def _check(self) -> None:

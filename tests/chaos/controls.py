@@ -23,6 +23,7 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import AllocatedBlock
 from tests.chaos.checker import check
 from tests.chaos.copies import AbsentError, Control, Copy, control_of, give, like, result_of
+from tests.chaos.group_lies import GROUP_LIES
 from tests.chaos.ledgers import LEDGER, Ledger
 from tests.chaos.load.journal import ActorJournal, Invoked, Outcome, Returned
 from tests.chaos.load.kinds import ALLOCATE, INIT, ZOMBIE
@@ -216,25 +217,29 @@ def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
     raise AbsentError("no transactional id had two instances")
 
 
-PLANTED: Final[dict[Callable[[Copy], None], str]] = RECORD_LIES | {
-    repeated_id: "repeated-id",
-    foreign_id: "foreign-id",
-    block_twice: "duplicate",
-    lost_block: "lost",
-    lost_by_a_member: "lost-by-a-member",
-    shorter_block: "lost",
-    two_histories: "two-histories",
-    overlap: "id-gap",
-    reordered: "real-time-order",
-    unexplained_gap: "unexplained-gap",
-    unexplained_floor: "unexplained-floor",
-    stale_epoch_in_the_log: "stale-epoch",
-    stale_epoch: "stale-epoch-granted",
-    pair_twice: "pair-twice",
-    epoch_fell: "epoch-fell",
-    id_of_two: "repeated-id",
-    unfenced: "two-unfenced",
-}
+PLANTED: Final[dict[Callable[[Copy], None], str]] = (
+    RECORD_LIES
+    | GROUP_LIES
+    | {
+        repeated_id: "repeated-id",
+        foreign_id: "foreign-id",
+        block_twice: "duplicate",
+        lost_block: "lost",
+        lost_by_a_member: "lost-by-a-member",
+        shorter_block: "lost",
+        two_histories: "two-histories",
+        overlap: "id-gap",
+        reordered: "real-time-order",
+        unexplained_gap: "unexplained-gap",
+        unexplained_floor: "unexplained-floor",
+        stale_epoch_in_the_log: "stale-epoch",
+        stale_epoch: "stale-epoch-granted",
+        pair_twice: "pair-twice",
+        epoch_fell: "epoch-fell",
+        id_of_two: "repeated-id",
+        unfenced: "two-unfenced",
+    }
+)
 """Each lie, and the rule by which it must be found."""
 
 

@@ -176,12 +176,17 @@ def _transaction(copy: Copy, *, committed: bool) -> list[str]:
 
 
 def edit_final(
-    copy: Copy, edit: Callable[[Read], Read], isolations: tuple[str, ...] = (UNCOMMITTED, COMMITTED)
+    copy: Copy,
+    edit: Callable[[Read], Read],
+    isolations: tuple[str, ...] = (UNCOMMITTED, COMMITTED),
+    kind: str = FINAL_READ,
 ) -> None:
-    """Change what was read in the end."""
+    """Change what was read in the end. Raises AbsentError if nothing was."""
+    if not any(copy.directory.glob("*final*.jsonl")):
+        raise AbsentError("nothing was read in the end")
     for path in sorted(copy.directory.glob("*final*.jsonl")):
         with copy.operations(path.name.partition(".operations")[0]) as pairs:
-            for place in like(pairs, FINAL_READ):
+            for place in like(pairs, kind):
                 asked, told = pairs[place]
                 if asked.arguments["isolation"] in isolations:
                     give(pairs, place, {"records": edit((told.result or {})["records"])})

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from tests.chaos.broken import Rules, none_of
 from tests.chaos.load.journal import Entry, Outcome
 from tests.chaos.load.kinds import FINAL_READ, READ, TRANSACTION, WRITE
 from tests.chaos.load.records_process import COMMITTED, UNCOMMITTED
-from tests.simulation.world import Violation
 
 
 class Place(NamedTuple):
@@ -71,7 +71,7 @@ class RecordsCheck:
         self._read_in_the_end = bool(by_kind[FINAL_READ])
         self._unreadable = {*self._all.unread, *self._committed.unread}
         self._sent = Counter(value for value, _ in self._wanted())
-        self._violations: list[str] = []
+        self._rules = Rules()
 
     def facts(self) -> Facts:
         """What was found."""
@@ -79,17 +79,12 @@ class RecordsCheck:
             return Facts()
         if not self._read_in_the_end:
             return Facts(len(self._sent), violations=("unread: nobody has read the records when all was over",))
-        lost, doubled, reordered, torn = map(self._counted, (self._lost, self._doubled, self._reordered, self._torn))
+        checks = (self._lost, self._doubled, self._reordered, self._torn)
+        lost, doubled, reordered, torn = map(self._rules.count, checks)
         for check in (self._unread, self._foreign, self._differing):
-            self._counted(check)
-        return Facts(len(self._sent), len(self._transactions), lost, doubled, reordered, torn, tuple(self._violations))
-
-    def _counted(self, check: Callable[[], int]) -> int:
-        try:
-            return check()
-        except Broken as broken:
-            self._violations.append(str(broken))
-            return broken.count
+            self._rules.count(check)
+        told = tuple(self._rules.violations)
+        return Facts(len(self._sent), len(self._transactions), lost, doubled, reordered, torn, told)
 
     def _wanted(self) -> Iterator[tuple[str, int]]:
         """Each value that was sent, and its partition."""
@@ -120,10 +115,10 @@ class RecordsCheck:
                 if not any(place.partition == partition and offset in {None, place.offset} for place in places):
                     lost.append(f"{value} was acknowledged at {partition}:{offset}, and is at {places}")
                     break
-        return _none(lost, "record-lost")
+        return none_of(lost, "record-lost")
 
     def _doubled(self) -> int:
-        return _none(sorted({*self._all.doubled, *self._committed.doubled}), "record-doubled")
+        return none_of(sorted({*self._all.doubled, *self._committed.doubled}), "record-doubled")
 
     def _reordered(self) -> int:
         """The records of one producer are in the order in which they were sent, partition by partition."""
@@ -135,7 +130,7 @@ class RecordsCheck:
             if (before := newest.get(key, -1)) > int(sequence):
                 wrong.append(f"{producer}.{sequence} is at {place}, behind {before}")
             newest[key] = max(before, int(sequence))
-        return _none(wrong, "record-reordered")
+        return none_of(wrong, "record-reordered")
 
     def _torn(self) -> int:
         """Committed readers see all of a transaction or nothing, and nothing of one that was aborted."""
@@ -148,16 +143,16 @@ class RecordsCheck:
             aborted = entry.outcome is Outcome.OK and not entry.result["committed"]
             if seen not in {0, len(values)} or (aborted and seen):
                 torn.append(f"{seen} of the {len(values)} records of {values} are there; aborted: {aborted}")
-        return _none(torn, "transaction-torn")
+        return none_of(torn, "transaction-torn")
 
     def _unread(self) -> int:
-        return _none([f"partition {one}" for one in sorted(self._unreadable)], "unread")
+        return none_of([f"partition {one}" for one in sorted(self._unreadable)], "unread")
 
     def _foreign(self) -> int:
         """There is nothing that nobody sent, and nothing is hidden from those who read everything."""
         foreign = [value for value in self._all.values.values() if value not in self._sent]
         hidden = [value for place, value in self._committed.values.items() if self._all.values.get(place) != value]
-        return _none(foreign + hidden, "record-foreign")
+        return none_of(foreign + hidden, "record-foreign")
 
     def _differing(self) -> int:
         """What a consumer saw meanwhile is what is there in the end, and each went forward."""
@@ -173,22 +168,7 @@ class RecordsCheck:
                 if final.values.get(place) != value or newest.get(key, -1) >= place.offset:
                     wrong.append(f"{entry.actor} saw {value} at {place}, where {final.values.get(place)} is")
                 newest[key] = place.offset
-        return _none(wrong, "read-differs")
-
-
-class Broken(Violation):
-    """`count`: how often a rule was broken."""
-
-    def __init__(self, rule: str, found: list[str]) -> None:
-        super().__init__(rule, found[0] if len(found) == 1 else f"{found[0]}, and {len(found) - 1} more")
-        self.count = len(found)
-
-
-def _none(found: list[str], rule: str) -> int:
-    """0. Raises Broken if anything was found."""
-    if found:
-        raise Broken(rule, found)
-    return 0
+        return none_of(wrong, "read-differs")
 
 
 def _records(entry: Entry) -> Iterator[tuple[Place, str]]:

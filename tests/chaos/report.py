@@ -37,8 +37,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     `minutes`: of faults, without set-up and check. `duplicates`: IDs, or pairs of ID and epoch, that more than one got.
     `lost`: acknowledged blocks that a member's history lacks. `claim_errors`: claims that failed at agents with a
     filled reserve during the fault of a single member. `recovery_p99_s`: from the end of the last fault of an act to
-    the next block. `fatal_errors`: what ended Kafka clients, in words. `records_…` and `transactions_…`: as in the
-    checker's verdict. `negative_control_flagged`: whether all controls
+    the next block. `fatal_errors`: what ended Kafka clients, in words. `records_…`, `transactions_…`,
+    `copies_…` and `commits_…`: as in the checker's verdict. `negative_control_flagged`: whether all controls
     that ran were found fault with. `broken`: every promise that was not kept, in words; `slow`: the same of times;
     `missing`: what this machine cannot do.
     """
@@ -60,6 +60,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     records_doubled: int
     records_reordered: int
     transactions_torn: int
+    copies_checked: int
+    copies_lost: int
+    copies_doubled: int
+    copies_reordered: int
+    commits_checked: int
+    commits_refused: int
+    commits_lost: int
+    commits_of_zombies: int
     recovery_p99_s: float
     leader_gaps: dict[str, Gap]
     elections: int
@@ -86,6 +94,11 @@ def promises(report: Report) -> list[str]:
         (report.records_doubled, "records are in a log twice"),
         (report.records_reordered, "records are behind later ones of their producer"),
         (report.transactions_torn, "transactions are seen in part, or although they were aborted"),
+        (report.copies_lost, "records were not copied"),
+        (report.copies_doubled, "records were copied more than once"),
+        (report.copies_reordered, "copies are not in the order of their records"),
+        (report.commits_lost, "commits of groups are lost"),
+        (report.commits_of_zombies, "commits were taken of generations that were over"),
     ):
         if count:
             broken.append(f"{count:,} {what}")
@@ -157,6 +170,11 @@ def _figures(report: Report) -> list[tuple[str, str]]:
         (f"{report.records_lost:,}", "acknowledged records lost"),
         (f"{report.records_doubled + report.records_reordered:,}", "records doubled or out of order"),
         (f"{report.transactions_torn:,}", "transactions torn"),
+        (f"{report.copies_checked:,}", "copies of a group checked"),
+        (f"{report.copies_lost:,}", "records not copied"),
+        (f"{report.copies_doubled + report.copies_reordered:,}", "copies doubled or out of order"),
+        (f"{report.commits_checked:,}", f"commits of groups checked; {report.commits_refused:,} others were refused"),
+        (f"{report.commits_lost + report.commits_of_zombies:,}", "commits lost, or of zombies"),
         (f"{report.recovery_p99_s:.2f}", "seconds from the last heal to the next block (p99)"),
         (f"{report.elections:,}", f"elections, {report.voter_changes:,} changes of voters"),
         _grown(report.resources),

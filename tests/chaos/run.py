@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import shutil
 import sys
@@ -128,7 +129,10 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
     broken: list[str] = []
     begun = ended = time.monotonic()
     try:
-        async with watched(elections.watch()), watched(sampler.run()), watched(keeper.keep()), at_work(everybody):
+        async with contextlib.AsyncExitStack() as beside:
+            for watch in (elections.watch(), sampler.run(), keeper.keep()):
+                await beside.enter_async_context(watched(watch))
+            await beside.enter_async_context(at_work(everybody))
             await asyncio.sleep(FIRST_IDS_SECONDS)
             begun = time.monotonic()
             try:
@@ -192,6 +196,14 @@ def _report(
         records_doubled=verdict.records_doubled,
         records_reordered=verdict.records_reordered,
         transactions_torn=verdict.transactions_torn,
+        copies_checked=verdict.copies_checked,
+        copies_lost=verdict.copies_lost,
+        copies_doubled=verdict.copies_doubled,
+        copies_reordered=verdict.copies_reordered,
+        commits_checked=verdict.commits_checked,
+        commits_refused=verdict.commits_refused,
+        commits_lost=verdict.commits_lost,
+        commits_of_zombies=verdict.commits_of_zombies,
         recovery_p99_s=round(quantile(recoveries(played.happened, service), 0.99), 3),
         leader_gaps={kind: Gap.of(seconds) for kind, seconds in sorted(gaps.items())},
         elections=len(played.elected),

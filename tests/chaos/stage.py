@@ -16,6 +16,7 @@ from tests.chaos.plan import Planned, Target
 
 if TYPE_CHECKING:
     from tests.chaos.links.laying import Links
+    from tests.chaos.load.kafka_clients import KafkaClients
     from tests.chaos.load.quorum_operator import QuorumOperator
 
 T = TypeVar("T")
@@ -88,6 +89,7 @@ class Stage:
 
     `links`: between its processes, and with them the library that is preloaded; None where nothing is. `down`: the
     names of those whom a fault has taken down, which is enough for one at a time. `operator`: who changes the quorum.
+    `group_members`: the processes that have members of groups.
     """
 
     def __init__(self, cluster: ChaosCluster, links: Links | None = None) -> None:
@@ -96,6 +98,7 @@ class Stage:
         self.leader_id = 0
         self.down: set[str] = set()
         self.operator: QuorumOperator | None = None
+        self.group_members: list[KafkaClients] = []
         self._turn = asyncio.Lock()
 
     def members(self) -> list[Member]:

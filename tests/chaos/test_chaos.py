@@ -60,6 +60,7 @@ def test_no_promise_is_broken(report: dict[str, Any]) -> None:
 def test_there_was_something_to_check(report: dict[str, Any]) -> None:
     assert report["ids_checked"] > 1000
     assert report["blocks_checked"] > 100
+    assert min(report["copies_checked"], report["commits_checked"]) > 10
 
 
 def test_faults_were_injected_and_most_were_seen_to_bite(report: dict[str, Any]) -> None:

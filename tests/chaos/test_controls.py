@@ -17,10 +17,11 @@ from tests.chaos.ledgers import LedgerKeeper
 from tests.chaos.load.actor import Actor
 from tests.chaos.load.allocators import Allocator, StaleAllocator
 from tests.chaos.load.claimers import WireClaimer
-from tests.chaos.load.crew import RECORDS_MODULE
+from tests.chaos.load.crew import GROUPS, GROUPS_END_SECONDS, GROUPS_MODULE, RECORDS_END_SECONDS, RECORDS_MODULE
+from tests.chaos.load.groups_process import COPIERS, FOLLOWERS
 from tests.chaos.load.journal import entries
 from tests.chaos.load.kafka_clients import KafkaClients
-from tests.chaos.load.kinds import FENCED, TRANSACTION, ZOMBIE
+from tests.chaos.load.kinds import COMMIT, FENCED, TRANSACTION, ZOMBIE
 from tests.chaos.load.quorum_operator import QuorumOperator
 from tests.chaos.record_lies import hasty_agent
 from tests.support.cluster import running_cluster
@@ -44,6 +45,13 @@ async def run(cluster: LocalCluster, directory: Path) -> None:
     def controllers() -> tuple[str, ...]:
         return tuple(one.http for one in cluster.layout.controllers)
 
+    def clients(name: str, module: str, end_seconds: float) -> KafkaClients:
+        last = name == GROUPS[0]
+        kafka = (agent.kafka,)
+        return KafkaClients(
+            name, directory, "confluent-kafka", lambda: kafka, module=module, end_seconds=end_seconds, last=last
+        )
+
     operator = QuorumOperator(directory, lambda: cluster.layout.controllers, seed=1)
     actors: list[Actor | KafkaClients | QuorumOperator] = [
         operator,
@@ -51,20 +59,25 @@ async def run(cluster: LocalCluster, directory: Path) -> None:
         StaleAllocator("stale", directory, controllers, 1002),
         WireClaimer("wire", directory, agent.id, lambda: (agent.kafka,), 500.0),
         KafkaClients("aiokafka", directory, "aiokafka", lambda: (agent.kafka,), ids=1),
-        KafkaClients(
-            "records", directory, "confluent-kafka", lambda: (agent.kafka,), module=RECORDS_MODULE, end_seconds=60.0
-        ),
+        *(clients(name, GROUPS_MODULE, GROUPS_END_SECONDS) for name in GROUPS),
+        clients("records", RECORDS_MODULE, RECORDS_END_SECONDS),
     ]
     async with contextlib.AsyncExitStack() as stack:
         for actor in actors:
             await stack.enter_async_context(actor.running())
         await until(lambda: any(entry.kind == ZOMBIE and entry.code == FENCED for entry in entries(directory)))
         await until(lambda: {True, False} <= _ended(directory))
+        await until(lambda: {COPIERS, FOLLOWERS} <= _committing(directory))
 
 
 def _ended(directory: Path) -> set[bool]:
     """How transactions with records have ended so far: committed or not."""
     return {entry.result["committed"] for entry in entries(directory) if entry.kind == TRANSACTION and entry.result}
+
+
+def _committing(directory: Path) -> set[str]:
+    """The groups that have committed offsets."""
+    return {entry.arguments["group"] for entry in entries(directory) if entry.kind == COMMIT and entry.returned}
 
 
 def test_what_a_run_has_left_passes(kept: Path) -> None:
@@ -75,6 +88,9 @@ def test_what_a_run_has_left_passes(kept: Path) -> None:
     assert min(verdict.records_checked, verdict.transactions_checked) > 1
     assert (verdict.records_lost, verdict.records_doubled, verdict.records_reordered) == (0, 0, 0)
     assert verdict.transactions_torn == 0
+    assert min(verdict.copies_checked, verdict.commits_checked) > 1
+    assert (verdict.copies_lost, verdict.copies_doubled, verdict.copies_reordered) == (0, 0, 0)
+    assert (verdict.commits_lost, verdict.commits_of_zombies) == (0, 0)
 
 
 @pytest.mark.parametrize("lie", PLANTED, ids=lambda lie: lie.__name__)

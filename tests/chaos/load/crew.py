@@ -25,6 +25,7 @@ from tests.chaos.load.credentials import (
     tls_of,
     why_no_login,
 )
+from tests.chaos.load.groups_process import LEFT_SECONDS
 from tests.chaos.load.kafka_clients import KafkaClients
 from tests.chaos.load.kafka_process import LIBRARIES
 from tests.chaos.load.malice import MaliciousBroker
@@ -43,13 +44,17 @@ MALICIOUS: Final = "malicious"
 RECORDS: Final = "records"
 RECORDS_MODULE: Final = "tests.chaos.load.records_process"
 RECORDS_LIBRARY: Final = "confluent-kafka"
+GROUPS: Final = ("groups-0", "groups-1")
+"""Processes with a member of each group. The first is the last to end, and has all partitions then."""
+GROUPS_MODULE: Final = "tests.chaos.load.groups_process"
+GROUPS_END_SECONDS: Final = LEFT_SECONDS + TRANSACTION_TIMEOUT_SECONDS + FINAL_SECONDS
 RECORDS_END_SECONDS: Final = 2 * TRANSACTION_TIMEOUT_SECONDS + FLUSH_SECONDS + FINAL_SECONDS
 """For what is under way to be settled, and for all of it to be read."""
 
 ALLOCATORS: Final = (ALLOCATOR, STALE, MALICIOUS)
 """Those who ask controllers."""
 
-CLIENTS: Final = (WIRE, HTTP, *LIBRARIES, RECORDS)
+CLIENTS: Final = (WIRE, HTTP, *LIBRARIES, *GROUPS, RECORDS)
 """Those who ask agents."""
 
 BROKERS: Final = {ALLOCATOR: 1001, STALE: 1002, MALICIOUS: 1003}
@@ -86,15 +91,22 @@ def crew(stage: Stage, directory: Path, seed: int, quota: Rate) -> tuple[list[Ru
     """
     reasons = {f"{JAVA} client": why_no_java(), "logins of Kafka clients": why_no_login(stage.cluster)}
     missing = {who: reason for who, reason in reasons.items() if reason is not None}
-    stage.operator = _operator(stage, directory, seed)
-    everybody: list[Runs] = [stage.operator, *_allocators(stage, directory), *_claimers(stage, directory)]
+    operator, *clients = crew_of_records(stage, directory, seed)
+    everybody: list[Runs] = [operator, *_allocators(stage, directory), *_claimers(stage, directory)]
     try:
         everybody.append(_malicious(stage, directory, quota))
     except CommandError as error:
         missing["malicious broker"] = str(error)
     libraries = [library for library in LIBRARIES if library != JAVA or why_no_java() is None]
-    clients = [_clients(stage, directory, library) for library in libraries]
-    return [*everybody, *clients, _records(stage, directory)], missing
+    transactional = [_clients(stage, directory, library) for library in libraries]
+    return [*everybody, *transactional, *clients], missing
+
+
+def crew_of_records(stage: Stage, directory: Path, seed: int) -> list[Runs]:
+    """The operator, who makes the topics, and behind it those who write records, read them and share them in groups."""
+    stage.operator = _operator(stage, directory, seed)
+    stage.group_members = [_group_members(stage, directory, name) for name in GROUPS]
+    return [stage.operator, *stage.group_members, _records(stage, directory)]
 
 
 @contextlib.asynccontextmanager
@@ -147,36 +159,39 @@ def _claimers(stage: Stage, directory: Path) -> Iterator[Actor]:
         yield HttpClaimer(f"{HTTP}-{agent.id}", directory, agent.id, http, route=route, tls=tls)
 
 
-def _clients(stage: Stage, directory: Path, library: str) -> KafkaClients:
+def _clients(stage: Stage, directory: Path, name: str, library: str | None = None, **options: Any) -> KafkaClients:
+    """`library`: its name, unless the process has another."""
+
     def kafka() -> tuple[str, ...]:
         return tuple(one.kafka for one in stage.cluster.layout.agents)
 
     return KafkaClients(
-        library,
+        name,
         directory,
-        library,
+        library or name,
         kafka,
-        program=lambda: [] if stage.links is None else stage.links.program(library),
+        program=lambda: [] if stage.links is None else stage.links.program(name),
         security=client_security(stage.cluster),
+        **options,
+    )
+
+
+def _group_members(stage: Stage, directory: Path, name: str) -> KafkaClients:
+    """They end behind those who write records, so that they can copy all of them."""
+    return _clients(
+        stage,
+        directory,
+        name,
+        RECORDS_LIBRARY,
+        module=GROUPS_MODULE,
+        end_seconds=GROUPS_END_SECONDS,
+        last=name == GROUPS[0],
     )
 
 
 def _records(stage: Stage, directory: Path) -> KafkaClients:
     """Last of all, so that it is the first to end: it reads all records while the others still ask."""
-
-    def kafka() -> tuple[str, ...]:
-        return tuple(one.kafka for one in stage.cluster.layout.agents)
-
-    return KafkaClients(
-        RECORDS,
-        directory,
-        RECORDS_LIBRARY,
-        kafka,
-        program=lambda: [] if stage.links is None else stage.links.program(RECORDS),
-        security=client_security(stage.cluster),
-        module=RECORDS_MODULE,
-        end_seconds=RECORDS_END_SECONDS,
-    )
+    return _clients(stage, directory, RECORDS, RECORDS_LIBRARY, module=RECORDS_MODULE, end_seconds=RECORDS_END_SECONDS)
 
 
 def _way(stage: Stage, name: str, address: str) -> str:

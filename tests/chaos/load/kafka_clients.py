@@ -30,8 +30,8 @@ class KafkaClients:
 
     `module`: another program that reads the same spec, and has `end_seconds` to end by itself.
     `program`: the words before the interpreter, such as `preloaded` gives them; asked for at each start. `security`:
-    where the agents take no plaintext. `topic`: for records. A process that ends although nobody stopped it counts as a
-    fatal error.
+    where the agents take no plaintext. `topic`: for records. `last`: as of `Spec`. A process that ends although nobody
+    stopped it counts as a fatal error.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class KafkaClients:
         module: str = PROCESS,
         end_seconds: float = END_SECONDS,
         topic: str = RECORDS_TOPIC,
+        last: bool = False,
     ) -> None:
         self.name = name
         self.library = library
@@ -59,6 +60,7 @@ class KafkaClients:
         self._module = module
         self._end_seconds = end_seconds
         self._topic = topic
+        self._last = last
         self._ids = [f"{name}-{number}" for number in range(ids)]
 
     @contextlib.asynccontextmanager
@@ -82,7 +84,16 @@ class KafkaClients:
 
     async def _start(self) -> asyncio.subprocess.Process:
         bootstrap = ",".join(self._kafka())
-        spec = Spec(self.name, str(self._directory), self.library, bootstrap, self._ids, self._security, self._topic)
+        spec = Spec(
+            self.name,
+            str(self._directory),
+            self.library,
+            bootstrap,
+            self._ids,
+            self._security,
+            self._topic,
+            self._last,
+        )
         command = [*self._program(), sys.executable, "-W", "ignore", "-m", self._module]
         with (self._directory / f"{self.name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(

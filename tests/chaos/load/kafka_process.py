@@ -46,6 +46,7 @@ LIBRARIES: Final = (*PYTHON, JavaWitness.library)
 
 GROUP: Final = "group"
 RECORDS_TOPIC: Final = "records"
+COPIES_TOPIC: Final = "copies"
 TRANSACTIONS: Final = 3
 """At most, of one instance."""
 INSTANCES: Final = 10
@@ -62,7 +63,8 @@ class Spec(msgspec.Struct, frozen=True):
     """What the process is told in the first line of its stdin. `bootstrap`: addresses with commas between.
 
     `transactional_ids`: with what those begin that are worked on side by side. `security`: None for plaintext.
-    `topic`: for records, which the other processes write none of.
+    `topic`: for records, which the other processes write none of. `last`: whether it is the last of those that share
+    the work of groups, and has to end it.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Spec(msgspec.Struct, frozen=True):
     transactional_ids: list[str]
     security: Security | None = None
     topic: str = RECORDS_TOPIC
+    last: bool = False
 
 
 class Instance(NamedTuple):

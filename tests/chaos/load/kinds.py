@@ -38,6 +38,16 @@ READ: Final = "read"
 FINAL_READ: Final = "final-read"
 """All that it sees of a partition when all is over."""
 
+FOUND: Final = "found"
+"""A member of `group` asks under a `generation` for what is committed; the result: `offsets`, partition and offset of
+each, 0 where there is none."""
+
+COMMIT: Final = "commit"
+"""A member of `group` commits `offsets` under a `generation`."""
+
+FINAL_COPIES: Final = "final-copies"
+"""All copies that the group of copiers has made of a partition; as FINAL_READ."""
+
 FORBIDDEN: Final = "forbidden"
 """A request that nobody may be granted."""
 

@@ -31,7 +31,7 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.service.tls_files import TlsFiles
 from tests.chaos.load.journal import ActorJournal
-from tests.chaos.load.kafka_process import RECORDS_TOPIC
+from tests.chaos.load.kafka_process import COPIES_TOPIC, RECORDS_TOPIC
 from tests.chaos.load.kinds import CHANGE, RAISE_FLOOR
 from tests.chaos.load.records_process import PARTITIONS
 from tests.clients.transactional_witnesses import CONSUMED, TOPIC
@@ -41,7 +41,7 @@ CHANGE_SECONDS: Final = 30.0
 """How long a change of the voters is asked for again: a new one has to catch up, and leaders may fall."""
 SETTLE_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 0.1
-TOPICS: Final = {TOPIC: 1, CONSUMED: 1, RECORDS_TOPIC: PARTITIONS}
+TOPICS: Final = {TOPIC: 1, CONSUMED: 1, RECORDS_TOPIC: PARTITIONS, COPIES_TOPIC: PARTITIONS}
 TOPIC_ATTEMPTS: Final = 100
 MAX_JUMP: Final = 10_000
 """IDs that a raised floor skips at most."""

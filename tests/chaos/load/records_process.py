@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -60,8 +60,15 @@ class GivenUpError(Exception):
     """An instance cannot go on; the next one takes its place."""
 
 
+class Taken(NamedTuple):
+    """What a consumer took at once: offset and value of each record by partition, and at whose end it is."""
+
+    records: dict[int, list[tuple[int, str]]]
+    ended: set[int]
+
+
 class Client:
-    """What the four have in common: a journal of their own, and what becomes of errors."""
+    """What all have in common: a journal of their own, and what becomes of errors."""
 
     def __init__(self, spec: Spec, role: str, stopping: threading.Event) -> None:
         self.name = f"{spec.name}-{role}"
@@ -94,6 +101,24 @@ class Client:
         raised = KafkaException(error)
         if not (passes(raised) or excused):
             self.journal.ok(self.journal.invoke(FATAL, library=self._library, text=f"{self.name}: {text_of(raised)}"))
+
+    def taken(self, consumer: Consumer) -> Taken:
+        """What comes within CONSUME_SECONDS. Raises GivenUpError."""
+        found = Taken(defaultdict(list), set())
+        for message in consumer.consume(MAX_MESSAGES, CONSUME_SECONDS):
+            error = message.error()
+            partition, offset = message.partition(), message.offset()
+            if error is None:
+                assert partition is not None and offset is not None, "a record has a place"
+                found.records[partition].append((offset, (message.value() or b"").decode()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                assert partition is not None, "an end is that of a partition"
+                found.ended.add(partition)
+            elif error.code() not in _EXPECTED:
+                self.judge(error)
+                if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise GivenUpError
+        return found
 
 
 class Writer(Client):
@@ -133,23 +158,13 @@ class Writer(Client):
         self._broken = True
 
 
-class Transactor(Client):
-    """Transactional: the records of a transaction are there together, or not at all."""
+class Transactional(Client):
+    """One whose transactional id is its name."""
 
-    def __init__(self, spec: Spec, stopping: threading.Event) -> None:
-        super().__init__(spec, "transactor", stopping)
-        self._rng = random.Random(self.name)
+    def __init__(self, spec: Spec, role: str, stopping: threading.Event) -> None:
+        super().__init__(spec, role, stopping)
         self._left_open = False
         self._began = 0
-
-    def work(self) -> None:
-        label, sequence = f"t{clock()}", 0
-        producer = self._opened()
-        while not self.stopping.wait(TRANSACTION_PAUSE_SECONDS):
-            partitions = self._rng.sample(range(PARTITIONS), TRANSACTION_PARTITIONS)
-            records = [(one, f"{label}.{sequence + place}") for place, one in enumerate(partitions)]
-            sequence += len(records)
-            self._transaction(producer, records, commits=self._rng.random() >= ABORTED)
 
     def finish(self) -> None:
         """A transaction that was left open would hide what is behind it: a new instance ends it."""
@@ -158,6 +173,7 @@ class Transactor(Client):
                 self._opened()
 
     def _opened(self) -> Producer:
+        """A new instance. Raises GivenUpError."""
         timeout = {"transaction.timeout.ms": int(TRANSACTION_TIMEOUT_SECONDS * 1000)}
         producer = Producer(self.settings | {"transactional.id": self.name, "linger.ms": 5} | timeout)
         self._began = clock()
@@ -168,6 +184,43 @@ class Transactor(Client):
             raise GivenUpError from error
         self._left_open = False
         return producer
+
+    def _patiently(self, step: Callable[[], None]) -> None:
+        """Again while the library says that this may help. Raises GivenUpError, and KafkaException to be looked at."""
+        deadline = time.monotonic() + TRANSACTION_TIMEOUT_SECONDS
+        while True:
+            try:
+                step()
+            except KafkaException as error:
+                told = error.args[0]
+                if told.txn_requires_abort():
+                    raise
+                if not told.retriable() or time.monotonic() > deadline:
+                    self.judge(told, excused=self._is_excused(told))
+                    raise GivenUpError from error
+            else:
+                return
+
+    def _is_excused(self, error: KafkaError) -> bool:
+        """Its time was up."""
+        return error.code() == KafkaError._FENCED and clock() - self._began > LATE_SECONDS * 1e9
+
+
+class Transactor(Transactional):
+    """The records of a transaction are there together, or not at all."""
+
+    def __init__(self, spec: Spec, stopping: threading.Event) -> None:
+        super().__init__(spec, "transactor", stopping)
+        self._rng = random.Random(self.name)
+
+    def work(self) -> None:
+        label, sequence = f"t{clock()}", 0
+        producer = self._opened()
+        while not self.stopping.wait(TRANSACTION_PAUSE_SECONDS):
+            partitions = self._rng.sample(range(PARTITIONS), TRANSACTION_PARTITIONS)
+            records = [(one, f"{label}.{sequence + place}") for place, one in enumerate(partitions)]
+            sequence += len(records)
+            self._transaction(producer, records, commits=self._rng.random() >= ABORTED)
 
     def _transaction(self, producer: Producer, records: list[tuple[int, str]], *, commits: bool) -> None:
         number = self.journal.invoke(TRANSACTION, records=records)
@@ -199,26 +252,6 @@ class Transactor(Client):
         self._patiently(partial(producer.abort_transaction, STEP_SECONDS))
         return False
 
-    def _patiently(self, step: Callable[[], None]) -> None:
-        """Again while the library says that this may help. Raises GivenUpError, and KafkaException to be looked at."""
-        deadline = time.monotonic() + TRANSACTION_TIMEOUT_SECONDS
-        while True:
-            try:
-                step()
-            except KafkaException as error:
-                told = error.args[0]
-                if told.txn_requires_abort():
-                    raise
-                if not told.retriable() or time.monotonic() > deadline:
-                    self.judge(told, excused=self._is_excused(told))
-                    raise GivenUpError from error
-            else:
-                return
-
-    def _is_excused(self, error: KafkaError) -> bool:
-        """Its time was up."""
-        return error.code() == KafkaError._FENCED and clock() - self._began > LATE_SECONDS * 1e9
-
 
 class Reader(Client):
     """Reads from the beginning on, and goes on where it was whatever happens."""
@@ -231,11 +264,11 @@ class Reader(Client):
     def work(self) -> None:
         with closing(self._consumer()) as consumer:
             while not self.stopping.is_set():
-                for partition, messages in self._taken(consumer):
+                for partition, messages in self.taken(consumer).records.items():
                     self._keep(READ, partition, messages)
                     self._next[partition] = messages[-1][0] + 1
 
-    def read_all(self) -> None:
+    def read_all(self, kind: str = FINAL_READ) -> None:
         """Everything once more, from the beginning, up to the end of each partition. What cannot be read is UNKNOWN."""
         self.journal = ActorJournal(self.journal.directory, f"{self.name}-final")
         self._next = dict.fromkeys(range(PARTITIONS), 0)
@@ -244,13 +277,15 @@ class Reader(Client):
         with self.journal, closing(self._consumer()) as consumer:
             deadline = time.monotonic() + FINAL_SECONDS
             while missing and time.monotonic() < deadline:
-                for partition, messages in self._taken(consumer, missing):
+                taken = self.taken(consumer)
+                missing -= taken.ended
+                for partition, messages in taken.records.items():
                     found[partition] += messages
             for partition in range(PARTITIONS):
                 if partition in missing:
-                    self.journal.invoke(FINAL_READ, isolation=self._isolation, partition=partition)
+                    self.journal.invoke(kind, isolation=self._isolation, partition=partition)
                 else:
-                    self._keep(FINAL_READ, partition, found[partition])
+                    self._keep(kind, partition, found[partition])
 
     def _consumer(self) -> Consumer:
         # To begin anew somewhere else would hide what was lost.
@@ -260,24 +295,6 @@ class Reader(Client):
         )
         consumer.assign([TopicPartition(self.topic, partition, offset) for partition, offset in self._next.items()])
         return consumer
-
-    def _taken(self, consumer: Consumer, missing: set[int] | None = None) -> list[tuple[int, list[tuple[int, str]]]]:
-        """What came, by partition; those whose end was reached are no more `missing`."""
-        by_partition: dict[int, list[tuple[int, str]]] = defaultdict(list)
-        for message in consumer.consume(MAX_MESSAGES, CONSUME_SECONDS):
-            error = message.error()
-            partition, offset = message.partition(), message.offset()
-            if error is None:
-                assert partition is not None and offset is not None, "a record has a place"
-                by_partition[partition].append((offset, (message.value() or b"").decode()))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if missing is not None and partition is not None:
-                    missing.discard(partition)
-            elif error.code() not in _EXPECTED:
-                self.judge(error)
-                if error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    raise GivenUpError
-        return list(by_partition.items())
 
     def _keep(self, kind: str, partition: int, messages: list[tuple[int, str]]) -> None:
         number = self.journal.invoke(kind, isolation=self._isolation, partition=partition)
@@ -307,18 +324,18 @@ async def run(spec: Spec, stdin: Any) -> None:
     await asyncio.gather(*(asyncio.to_thread(one.read_all) for one in readers))
 
 
-async def _run_and_exit(spec: Spec, stdin: Any) -> None:
-    await run(spec, stdin)
+async def _run_and_exit(work: Callable[[Spec, Any], Awaitable[None]], spec: Spec, stdin: Any) -> None:
+    await work(spec, stdin)
     # Threads may be in calls of the library that never return, and all that counts is on disk.
     os._exit(0)
 
 
-def main() -> None:
-    """Read the spec, and work."""
+def main(work: Callable[[Spec, Any], Awaitable[None]]) -> None:
+    """Read the spec, and work until the end of stdin."""
     logging.disable(logging.CRITICAL)
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stdin:
-        asyncio.run(_run_and_exit(msgspec.json.decode(stdin.readline(), type=Spec), stdin))
+        asyncio.run(_run_and_exit(work, msgspec.json.decode(stdin.readline(), type=Spec), stdin))
 
 
 if __name__ == "__main__":
-    main()
+    main(run)
