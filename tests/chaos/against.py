@@ -17,7 +17,7 @@ import msgspec
 from pidkeeper.cli.failures import CommandError
 from pidkeeper.cli.local_cluster import Layout, Member, member_name
 from tests.chaos.fault import FaultKind
-from tests.chaos.faults import operators, processes
+from tests.chaos.faults import groups, operators, processes
 from tests.chaos.load.credentials import OPERATOR, PRODUCER, tls_of
 from tests.chaos.looking import process_state
 from tests.chaos.stage import ChaosCluster
@@ -27,6 +27,7 @@ CLUSTER: Final = "cluster.json"
 KINDS: Final[tuple[FaultKind, ...]] = (
     *(kind for kind in processes.KINDS if kind.name != "rolling_restart"),
     *operators.KINDS,
+    *groups.KINDS,
 )
 """A rolling restart is the act of whoever runs it."""
 

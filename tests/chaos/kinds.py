@@ -12,6 +12,7 @@ from tests.chaos.faults import (
     configuration,
     disks,
     full_disks,
+    groups,
     links,
     lost_disks,
     memory,
@@ -38,6 +39,7 @@ ALL: Final[tuple[FaultKind, ...]] = tuple(
         packets,
         operators,
         stores,
+        groups,
     )
     for kind in module.KINDS
 )
@@ -61,6 +63,9 @@ WANTED: Final[dict[str, float]] = {
     "voter_replaced": 6,
     "store_away": 14,
     "killed_before_commit": 14,
+    "member_paused": 12,
+    **dict.fromkeys(("coordinator_killed", "coordinator_paused", "coordinator_without_quorum"), 50),
+    "coordinator_without_half": 40,
     **dict.fromkeys(("store_fails", "store_full", "store_slow", "store_hangs"), 40),
     **dict.fromkeys(("partition", "deaf", "mute", "cut", "cut_one_way"), 64),
 }

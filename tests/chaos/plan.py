@@ -31,12 +31,15 @@ LEADER_SHARE: Final = 0.6
 
 
 class Target(enum.StrEnum):
-    """Who is meant. Who leads is known only when the fault begins; `pick` then chooses among those who are meant."""
+    """Who is meant. Who leads is known only when the fault begins, and so is who coordinates the copiers; `pick` then
+    chooses among those who are meant.
+    """
 
     LEADER = "leader"
     FOLLOWER = "follower"
     CONTROLLER = "controller"
     AGENT = "agent"
+    COORDINATOR = "coordinator"
     CLUSTER = "cluster"
 
 

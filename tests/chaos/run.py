@@ -25,6 +25,7 @@ from pidkeeper.cli.failures import CommandError
 from tests.chaos import against, own_network, timeline
 from tests.chaos.checker import Verdict, check
 from tests.chaos.controls import all_controls
+from tests.chaos.coordinators import Coordinators
 from tests.chaos.copies import Control
 from tests.chaos.course import Course, Happened
 from tests.chaos.elections import Elections
@@ -130,7 +131,7 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
     begun = ended = time.monotonic()
     try:
         async with contextlib.AsyncExitStack() as beside:
-            for watch in (elections.watch(), sampler.run(), keeper.keep()):
+            for watch in (elections.watch(), Coordinators(stage).watch(), sampler.run(), keeper.keep()):
                 await beside.enter_async_context(watched(watch))
             await beside.enter_async_context(at_work(everybody))
             await asyncio.sleep(FIRST_IDS_SECONDS)

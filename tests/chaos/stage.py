@@ -85,7 +85,8 @@ def preloaded(process: str, preloads: tuple[Preload, ...]) -> list[str]:
 
 
 class Stage:
-    """The cluster, and whoever is meant by a target. `leader_id`: who leads as far as was heard last.
+    """The cluster, and whoever is meant by a target. `leader_id`: who leads as far as was heard last; `coordinator_id`:
+    likewise the agent that coordinates the group of copiers.
 
     `links`: between its processes, and with them the library that is preloaded; None where nothing is. `down`: the
     names of those whom a fault has taken down, which is enough for one at a time. `operator`: who changes the quorum.
@@ -96,6 +97,7 @@ class Stage:
         self.cluster = cluster
         self.links = links
         self.leader_id = 0
+        self.coordinator_id = 0
         self.down: set[str] = set()
         self.operator: QuorumOperator | None = None
         self.group_members: list[KafkaClients] = []
@@ -134,6 +136,9 @@ class Stage:
         controllers = [one for one in self.cluster.layout.controllers if not one.learner]
         if target is Target.AGENT:
             return self.cluster.layout.agents
+        if target is Target.COORDINATOR:
+            agents = self.cluster.layout.agents
+            return [one for one in agents if one.id == self.coordinator_id] or agents
         if target is Target.CONTROLLER:
             return controllers
         if target is Target.LEADER:

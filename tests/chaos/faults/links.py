@@ -169,12 +169,12 @@ def partition(links: Links, victim: str, planned: Planned) -> list[Wound]:
 
 def deaf(links: Links, victim: str, _: Planned) -> list[Wound]:
     """The victim hears nobody; what it says arrives."""
-    return _swallowed(links.to(victim), Stream.UPSTREAM) + _swallowed(links.of(victim), Stream.DOWNSTREAM)
+    return swallowed(links.to(victim), Stream.UPSTREAM) + swallowed(links.of(victim), Stream.DOWNSTREAM)
 
 
 def mute(links: Links, victim: str, _: Planned) -> list[Wound]:
     """Nobody hears the victim; what they say arrives."""
-    return _swallowed(links.of(victim), Stream.UPSTREAM) + _swallowed(links.to(victim), Stream.DOWNSTREAM)
+    return swallowed(links.of(victim), Stream.UPSTREAM) + swallowed(links.to(victim), Stream.DOWNSTREAM)
 
 
 def cut(links: Links, victim: str, planned: Planned) -> list[Wound]:
@@ -186,12 +186,13 @@ def cut_one_way(links: Links, victim: str, planned: Planned) -> list[Wound]:
     """One other process does not hear the victim any more, but is heard."""
     between = _between(links, victim, _other(links, victim, planned))
     return [
-        *_swallowed([link for link in between if link.source == victim], Stream.UPSTREAM),
-        *_swallowed([link for link in between if link.target == victim], Stream.DOWNSTREAM),
+        *swallowed([link for link in between if link.source == victim], Stream.UPSTREAM),
+        *swallowed([link for link in between if link.target == victim], Stream.DOWNSTREAM),
     ]
 
 
-def _swallowed(links: Iterable[Link], stream: Stream) -> list[Wound]:
+def swallowed(links: Iterable[Link], stream: Stream) -> list[Wound]:
+    """What goes this way of the links is thrown away."""
     toxic = Toxic(ToxicKind.TIMEOUT, stream, {"timeout": 0})
     return [(link, toxic) for link in links]
 
@@ -238,13 +239,14 @@ LEAVES_IT_UP: Final = {ToxicKind.LATENCY, ToxicKind.SLOW_CLOSE}
 """With all its links so, a member still serves."""
 
 
-def _why_not(stage: Stage) -> str | None:
+def why_no_links(stage: Stage) -> str | None:
+    """Why no link can be hurt; None if they can."""
     return "no links are laid" if stage.links is None else None
 
 
 def _kind(name: str, wounds: Wounds, seconds: tuple[float, float], *, takes_down: bool) -> FaultKind:
     make = functools.partial(LinkFault, wounds=wounds)
-    return FaultKind(name, make, TARGETS, seconds, takes_down, _why_not)
+    return FaultKind(name, make, TARGETS, seconds, takes_down, why_no_links)
 
 
 KINDS: Final[tuple[FaultKind, ...]] = (
