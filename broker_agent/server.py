@@ -154,6 +154,7 @@ async def _running(
                 listener,
                 room=room,
                 store=store,
+                groups=groups,
                 tokens=callers.tokens,
                 users=callers.users,
                 acls=callers.acls,

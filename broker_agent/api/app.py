@@ -7,12 +7,14 @@ from typing import Final
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.data_metrics import DataCollector
 from pidkeeper.broker_agent.api.file_metrics import FileCollector
+from pidkeeper.broker_agent.api.group_metrics import GroupCollector
 from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.quota_metrics import QuotaCollector
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.data.seeking import StoreSeeker
+from pidkeeper.broker_agent.groups.room import GroupRoom
 from pidkeeper.broker_agent.kafka.quotas.meter import Throttled
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
@@ -38,6 +40,7 @@ def build_app(
     *,
     room: DataRoom | None = None,
     store: StoreSeeker | None = None,
+    groups: GroupRoom | None = None,
     tokens: TokenList | None = None,
     users: UserList | None = None,
     acls: AclList | None = None,
@@ -46,8 +49,8 @@ def build_app(
     protection: Protection = UNPROTECTED,
     tracer: Tracer | None = None,
 ) -> App:
-    """The app that serves `agent`; `listener` is counted in its metrics, and so are `room` and `store`, if it keeps
-    partition logs.
+    """The app that serves `agent`; `listener` is counted in its metrics, and so are `room`, `store` and `groups`, if it
+    keeps partition logs.
 
     `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `users`:
     those of the Kafka listener. `acls`: which transactional ids callers may use. `quotas`: how much callers of the
@@ -67,6 +70,7 @@ def build_app(
             CertificateCollector(protection),
             FileCollector(fingerprints),
             *([] if room is None or store is None else [DataCollector(room, agent.session, store)]),
+            *([] if groups is None else [GroupCollector(groups.coordinator, groups.answers.commits)]),
             QuotaCollector(throttled or Throttled()),
         ],
         upkeep=agent.late_requests.beat,

@@ -11,6 +11,7 @@ from pidkeeper.broker_agent.data.calls import Registration
 from pidkeeper.broker_agent.groups.calls import GroupCalls
 from pidkeeper.broker_agent.groups.committing import OffsetCommitter
 from pidkeeper.broker_agent.groups.coordination import Coordination
+from pidkeeper.broker_agent.groups.counters import CommitCounters
 from pidkeeper.broker_agent.groups.deleting import GroupDeleter
 from pidkeeper.broker_agent.groups.describing import GroupDescriber
 from pidkeeper.broker_agent.groups.fetching import OffsetFetcher
@@ -76,6 +77,11 @@ class GroupAnswers:
             DELETE_GROUPS: self._delete,
             OFFSET_DELETE: self._offset_delete,
         }
+
+    @property
+    def commits(self) -> CommitCounters:
+        """Of offsets, by clients."""
+        return self._committer.counters
 
     async def answer(self, call: GroupCall) -> bytes:
         """The whole response frame, length field included."""

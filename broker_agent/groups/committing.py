@@ -8,7 +8,7 @@ whether a member may commit by itself in the midst of a rebalance only the coord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
@@ -23,6 +23,7 @@ from pidkeeper.broker_agent.data.codes import (
 )
 from pidkeeper.broker_agent.groups.calls import GroupCalls
 from pidkeeper.broker_agent.groups.coordination import Coordination
+from pidkeeper.broker_agent.groups.counters import CommitCounters
 from pidkeeper.broker_agent.groups.cutting import Commit, cut_commits
 from pidkeeper.broker_agent.groups.permitting import is_partition, no_group, no_member
 from pidkeeper.broker_agent.groups.refusals import COME_AGAIN, told_code
@@ -64,8 +65,8 @@ _Make = Callable[[int, list[TopicOffsets]], CommitOffsetsRequest]
 
 
 class OffsetCommitter:
-    """Commits offsets for clients. `late_requests` judges each attempt: the outcome of a newer commit must not be
-    undone by an older one that a client has given up on."""
+    """Commits offsets for clients, and counts them. `late_requests` judges each attempt: the outcome of a newer commit
+    must not be undone by an older one that a client has given up on."""
 
     def __init__(
         self, calls: GroupCalls, session: Registration, coordination: Coordination, late_requests: LateRequests
@@ -74,6 +75,7 @@ class OffsetCommitter:
         self._session = session
         self._coordination = coordination
         self._late_requests = late_requests
+        self.counters = CommitCounters()
 
     async def commit(self, request: OffsetCommitRequest, caller: Caller) -> list[TopicCodes]:
         """The outcome for each partition of an OffsetCommit."""
@@ -82,13 +84,13 @@ class OffsetCommitter:
         code = no_group(group_id, GROUP_READ, caller) or no_member(member_id, instance_id)
         code = code or self._coordination.before_commit(group_id, member_id, generation, instance_id).kafka_code
         if code:
-            return _told(request.topics, _alike(request.topics, code))
+            return self._told(request.topics, _alike(request.topics, code))
 
         def make(epoch: int, topics: list[TopicOffsets]) -> CommitOffsetsRequest:
             broker_id = self._session.broker_id
             return CommitOffsetsRequest(broker_id, epoch, group_id, topics, generation, member_id, instance_id)
 
-        return _told(request.topics, await self._commit(request.topics, caller, make))
+        return self._told(request.topics, await self._commit(request.topics, caller, make))
 
     async def commit_in_transaction(
         self, request: TxnOffsetCommitRequest, version: int, caller: Caller
@@ -99,7 +101,7 @@ class OffsetCommitter:
             codes = [_NOT_AVAILABLE if one == COME_AGAIN else one for one in codes]
         elif version >= KNOWS_ABORTABLE:
             codes = [_ABORTABLE if one == _NO_TRANSACTION else one for one in codes]
-        return _told(request.topics, codes)
+        return self._told(request.topics, codes)
 
     async def _commit_in_transaction(self, request: TxnOffsetCommitRequest, caller: Caller) -> list[int]:
         name = request.transactional_id
@@ -160,6 +162,15 @@ class OffsetCommitter:
         except RequestError as error:
             return told_code(error, self._session, epoch), ()
 
+    def _told(self, topics: Sequence[TopicCommits], codes: Sequence[int]) -> list[TopicCodes]:
+        """The answer, by the code of each partition in turn."""
+        self.counters.count(codes)
+        left = iter(codes)
+        return [
+            TopicCodes(one.topic, [PartitionCode(each.partition, next(left)) for each in one.partitions])
+            for one in topics
+        ]
+
 
 def _own_code(allowed: dict[str, bool], topic: str, commit: PartitionCommit) -> int:
     """Why a partition is refused before the quorum is asked."""
@@ -182,11 +193,3 @@ def _offset(commit: PartitionCommit) -> PartitionOffset:
 
 def _alike(topics: Sequence[TopicCommits], code: int) -> list[int]:
     return [code for one in topics for _ in one.partitions]
-
-
-def _told(topics: Sequence[TopicCommits], codes: Iterable[int]) -> list[TopicCodes]:
-    """The answer, by the code of each partition in turn."""
-    left = iter(codes)
-    return [
-        TopicCodes(one.topic, [PartitionCode(each.partition, next(left)) for each in one.partitions]) for one in topics
-    ]

@@ -19,7 +19,7 @@ import itertools
 import logging
 import math
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
@@ -63,6 +63,9 @@ LOOK_SECONDS: Final = 1.0
 LOOKED_AT_ONCE: Final = 2000
 """Agents weighed between two turns of the event loop: two milliseconds."""
 
+CALM_SECONDS: Final = 60.0
+"""A group whose members came together so long ago, and whom nothing has driven apart since, has come to rest."""
+
 STALL_SECONDS: Final = 1.0
 """A timer that rings so late tells that this agent stood still. Signs of life wait in its sockets: for as long again
 nobody is given up on."""
@@ -83,9 +86,10 @@ def _new_id() -> str:
 
 class _Held:
     """A group that is coordinated here. `known`: whether the quorum had heard of it. `nodes`: the agents that kept
-    records when it was last seen to be this agent's; `used`: when it was last asked for."""
+    records when it was last seen to be this agent's; `used`: when it was last asked for. `came_together`: when its
+    newest generation was taken; `restless`: since when it has not come to rest, None if it has."""
 
-    __slots__ = ("due", "group", "known", "nodes", "timer", "used")
+    __slots__ = ("came_together", "due", "group", "known", "nodes", "restless", "timer", "used")
 
     def __init__(self, group: ClassicGroup, nodes: tuple[Node, ...], now: float, *, known: bool) -> None:
         self.group = group
@@ -94,13 +98,25 @@ class _Held:
         self.used = now
         self.due = math.inf
         self.timer: asyncio.TimerHandle | None = None
+        self.came_together = now
+        self.restless: float | None = None
+
+    def restless_seconds(self, now: float) -> float:
+        """How long it has not come to rest, with all of its members or without any, as far as it was looked at."""
+        together = self.group.state in {State.STABLE, State.EMPTY}
+        if together and now - self.came_together >= CALM_SECONDS:
+            self.restless = None
+        elif self.restless is None:
+            self.restless = now
+        return 0.0 if self.restless is None else now - self.restless
 
 
 class Coordinator:
     """Answers the members of groups. Time is that of the running event loop.
 
     `new_id()`: names that nobody else gives. `run` has to run beside it. `rebalances`, `lost`: generations that the
-    quorum took, and those that it did not take because another agent had gone on.
+    quorum took, and those that it did not take because another agent had gone on. `restless_seconds`: how long a group
+    has not come to rest, at the last look at all of them; of all the longest.
     """
 
     def __init__(
@@ -128,11 +144,17 @@ class Coordinator:
         self.room = ByteBudget(MAX_GROUPS_BYTES)
         self.rebalances = 0
         self.lost = 0
+        self.restless_seconds = 0.0
 
     @property
     def groups(self) -> int:
         """Groups that are held."""
         return len(self._held)
+
+    @property
+    def held(self) -> Iterator[ClassicGroup]:
+        """Those."""
+        return (held.group for held in self._held.values())
 
     # What members ask for.
 
@@ -215,8 +237,10 @@ class Coordinator:
         """Drop what this agent does not coordinate any more, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            before = asyncio.get_running_loop().time() - IDLE_SECONDS
+            now = asyncio.get_running_loop().time()
+            before = now - IDLE_SECONDS
             self._refused()
+            self.restless_seconds = max((one.restless_seconds(now) for one in self._held.values()), default=0.0)
             weighed = 0
             for held in [*self._held.values()]:
                 if held.group.idle and held.used < before:
@@ -394,6 +418,7 @@ class Coordinator:
             self._drop(held, code)
             return
         self.rebalances += 1
+        held.came_together = asyncio.get_running_loop().time()
         held.group.committed(self._now(), version)
         self._settle(held)
 

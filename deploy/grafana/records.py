@@ -14,7 +14,7 @@ def board() -> Dashboard:
         "records",
         "pidkeeper: records",
         "Partition logs: the agents that take and give records, their store, and what the quorum keeps of them.",
-        [NOW, TRAFFIC, STORE, QUORUM],
+        [NOW, TRAFFIC, STORE, GROUPS, QUORUM],
     )
 
 
@@ -163,6 +163,49 @@ STORE = Row(
             "Whether the quorum knows the agent's store.",
             Query("max by (cluster, instance) (pidkeeper_agent_data_store_known{$where})", "{{instance}}"),
             {0: ("no", RED), 1: ("yes", GREEN)},
+        ),
+    ],
+)
+
+GROUPS = Row(
+    "Consumer groups",
+    12,
+    [
+        graph(
+            "Groups, by state",
+            "Of all agents that coordinate some. While a group prepares a rebalance nobody in it consumes.",
+            Query("sum by (state) (pidkeeper_agent_groups_held{$where})", "{{state}}"),
+            Query("sum(pidkeeper_agent_groups_members{$where})", "members"),
+        ),
+        graph(
+            "Longest without rest",
+            "Of the group that has not been stable for a minute at a time for the longest.",
+            Query("pidkeeper_agent_groups_restless_seconds{$where}", "{{instance}}"),
+            unit="s",
+            steps=[(900.0, ORANGE)],
+        ),
+        graph(
+            "Rebalances",
+            "A second: that came to their end, and that were lost because another agent had gone on.",
+            Query("rate(pidkeeper_agent_groups_rebalances_total{$where}[$__rate_interval])", "{{instance}}: taken"),
+            Query("rate(pidkeeper_agent_groups_lost_total{$where}[$__rate_interval])", "{{instance}}: lost"),
+            unit="ops",
+        ),
+        graph(
+            "Offsets",
+            "A second: committed, and by code not committed. Codes of members that lost their partitions are no fault.",
+            Query("sum(rate(pidkeeper_agent_groups_offsets_committed_total{$where}[$__rate_interval]))", "committed"),
+            Query(
+                "sum by (code) (rate(pidkeeper_agent_groups_offsets_refused_total{$where}[$__rate_interval]))",
+                "{{code}}",
+            ),
+            unit="ops",
+        ),
+        graph(
+            "Requests to commit",
+            "A second, those within transactions too.",
+            Query("rate(pidkeeper_agent_groups_commit_requests_total{$where}[$__rate_interval])", "{{instance}}"),
+            unit="ops",
         ),
     ],
 )

@@ -56,6 +56,7 @@ EMPTY = {
     "pidkeeper_agent_handshakes_failed_total": "a sample comes with the first handshake that fails",
     'outcome!~"success|': "no allocation fails",
     "pidkeeper_agent_data_batches_refused_total": "a sample comes with the first batch that is refused",
+    "pidkeeper_agent_groups_offsets_refused_total": "a sample comes with the first offset that is refused",
 }
 """Selectors, by a part of their text, that find nothing in a healthy cluster, and why. No others may be empty."""
 

@@ -24,6 +24,7 @@ SECTIONS: Final = (
     "The leader",
     "Agents",
     "Agents with partition logs",
+    "Consumer groups at agents",
     "With TLS",
     "With ZooKeeper",
 )
