@@ -10,7 +10,7 @@ import pytest
 from tests.copying.zombies import OFFSETS, Zombie, ours, zombie
 from tests.support.kafka_broker import why_unavailable
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -115,12 +115,14 @@ async def test_without_an_id_a_claim_says_so_at_once_and_later_there_is_one(
 
 
 async def test_the_older_of_two_with_one_id_is_told_to_end(cluster: LocalCluster, controllers: list[str]) -> None:
-    async with ProducerIds(controllers, 10, heartbeat_seconds=0.05) as older, ProducerIds(controllers, 10) as newer:
-        assert newer.claim() > older.claim()
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            with pytest.raises(FatalAgentError, match="DUPLICATE_BROKER_REGISTRATION"):
-                await claim_for_ever(older)
-        newer.claim()
+    async with ProducerIds(controllers, 10, heartbeat_seconds=0.05) as older:
+        claimed = older.claim()
+        async with ProducerIds(controllers, 10) as newer:
+            assert newer.claim() > claimed
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                with pytest.raises(FatalAgentError, match="DUPLICATE_BROKER_REGISTRATION"):
+                    await claim_for_ever(older)
+            newer.claim()
 
 
 async def test_outside_of_its_context_nothing_can_be_claimed(controllers: list[str]) -> None:

@@ -83,7 +83,7 @@ def _take_for_acknowledgement(leadership: Leadership, message: HeartbeatReply) -
     ("seed", "owner", "name", "bug", "step"),
     [
         (13, RaftLog, "is_up_to_date", _grant_anybody, "AnswerVoteRequest"),
-        (1, Leadership, "on_heartbeat_reply", _take_for_acknowledgement, "AdvanceCommit"),
+        (2, Leadership, "on_heartbeat_reply", _take_for_acknowledgement, "AdvanceCommit"),
     ],
     ids=["a vote for a log that lacks entries", "a heartbeat reply as an acknowledgement"],
 )
