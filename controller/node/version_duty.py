@@ -72,6 +72,8 @@ class VersionDuty:
 
     def tick(self, ticks: int) -> None:
         """Raise the version as far as everybody knows it; called now and then while this member serves."""
+        if not self._may_rise():
+            return
         in_force = self._machine.metadata_version
         readable = min([self._machine.supported, *self._members().values()])
         agreed = min([readable, *self._agents().values()]) if readable > in_force else in_force

@@ -13,6 +13,7 @@ import random
 import sys
 import threading
 import time
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
@@ -89,9 +90,9 @@ class Client:
                     self.stopping.wait(RETRY_SECONDS)
             self.finish()
 
+    @abstractmethod
     def work(self) -> None:
         """As one instance, until told to stop. Raises GivenUpError."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """When all is over."""
