@@ -62,6 +62,14 @@ class Load:
         }
         return {COPIERS, FOLLOWERS} <= whole
 
+    def is_shared(self) -> bool:
+        """Whether no process has all partitions of a group, by what its members were given last."""
+        given: dict[str, int] = {}
+        for one in entries(self.journal):
+            if one.kind == FOUND and one.outcome is Outcome.OK:
+                given[one.actor] = len(one.result["offsets"])
+        return len(given) == 2 * len(GROUPS) and max(given.values()) < PARTITIONS
+
     def _committing(self, since: int) -> set[str]:
         told = [one for one in entries(self.journal) if one.kind == COMMIT and one.invoked > since]
         return {one.arguments["group"] for one in told if one.outcome is Outcome.OK}
@@ -140,13 +148,19 @@ async def _one_of_two_members_is_cut_off(load: Load) -> None:
 
 
 async def _a_member_loses_its_partitions(load: Load) -> None:
+    # Whoever was cut off for long has to come back first: else nobody has anything to lose.
+    await load.come(load.is_shared, "both processes to have partitions")
     fault = _fault(load.stage, "member_paused", Target.CLUSTER)
     begun, (paused,) = clock(), fault.victims
     (other,) = {*GROUPS} - {paused}
     await fault.begin()
-    assert _fault(load.stage, "member_paused", Target.CLUSTER).victims == (other,), "the one that does not stand still"
-    await load.come(lambda: load.has_all(other, begun), "the other members to have all partitions")
-    await fault.end()
+    try:
+        second = _fault(load.stage, "member_paused", Target.CLUSTER)
+        assert second.victims == (other,), "the one that does not stand still"
+        await load.come(lambda: load.has_all(other, begun), "the other members to have all partitions")
+    finally:
+        # It could not end otherwise.
+        await fault.end()
     assert await fault.bites() == 1
     await load.go_on()
 
