@@ -4,9 +4,10 @@ An object is launched once its first batch has waited for the linger time, or en
 MAX_UNDER_WAY are under way: while one is committed others are put, and the one behind them gathers. So a slow commit
 makes objects larger, not more. Objects are committed one after another in the order in which they were launched.
 
-Nobody lingers in vain: an object is launched once half of the batches are there that were there when the last one was,
-in the queue or under way. Producers that wait for their answers come again together: so one half of them is read while
-the other is put and committed, and one that is alone waits for nobody.
+Nobody lingers in vain: with none under way an object is launched once half of the batches are there that were there
+when the last one was, in the queue or under way. So one that is alone waits for nobody. Behind others it takes half of
+the most that were there together lately: producers that wait for their answers come again together, and one half of
+them is read while the other is put and committed. Those whose answers are on their way are not there, but of the crowd.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ MAX_UNDER_WAY: Final = 3
 MAX_GATHERED_BATCHES: Final = min(MAX_OBJECT_BATCHES, 600)
 """In one object. 103 bytes each at most, as JSON, in a request to commit of less than 64 KiB, the most that members
 read."""
+
+CROWD_KEPT: Final = 0.9
+"""Of the crowd, with each object: a tenth is forgotten. So what an object costs store and quorum is shared by many, and
+after half of the producers have left, seven objects linger."""
 
 _TIMER_SECONDS: Final = 0.001
 """A timer of the event loop comes up to that much too early."""
@@ -61,9 +66,11 @@ class Gatherer:
         self._queue: deque[PendingAppend] = deque()
         self._queued_bytes = 0
         self._queued_batches = 0
-        # How many batches each has, and how many there were with the queue when the last one was launched.
+        # How many batches each has.
         self._under_way: dict[asyncio.Task[None], int] = {}
-        self._crowd = 0
+        # How many there were with the queue when the last one was launched, and the most of that lately.
+        self._last_there = 0
+        self._crowd = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         # One timer for all: making one for each request, and cancelling it, takes as long as checking its batch.
@@ -131,7 +138,7 @@ class Gatherer:
             self._launch()
         if not self._may_launch():
             return
-        if 2 * self._queued_batches >= self._crowd:
+        if 2 * self._queued_batches >= (self._crowd if self._under_way else self._last_there):
             if self._soon is None:
                 # What comes in the same turn goes along.
                 self._soon = asyncio.get_running_loop().call_soon(self._on_turn)
@@ -162,7 +169,8 @@ class Gatherer:
 
     def _launch(self) -> None:
         """Make an object of the front of the queue and send it on its way, behind those under way."""
-        self._crowd = self._queued_batches + sum(self._under_way.values())
+        self._last_there = self._queued_batches + sum(self._under_way.values())
+        self._crowd = max(self._last_there, CROWD_KEPT * self._crowd)
         item = self._next_object()
         task = asyncio.get_running_loop().create_task(self._carry(item, tuple(self._under_way)))
         self._under_way[task] = len(item)

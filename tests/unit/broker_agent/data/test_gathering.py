@@ -81,14 +81,14 @@ async def test_half_of_those_that_came_together_is_waited_for() -> None:
 
 
 async def test_who_comes_alone_waits_no_longer_than_the_linger() -> None:
-    rig = Rig(linger_ms=20)
-    await asyncio.gather(rig.append(records(0)), rig.append(records(1)))
-    assert await rig.append(records(2)) == [2]
-    # From then on nobody else is expected.
+    rig = Rig(linger_ms=100)
+    await asyncio.gather(*(rig.append(records(sequence)) for sequence in range(40)))
+    assert await rig.append(records(40)) == [40]
+    # From then on nobody else is expected, though so many were there lately.
     begun = asyncio.get_running_loop().time()
-    for sequence in range(3, 53):
+    for sequence in range(41, 91):
         assert await rig.append(records(sequence)) == [sequence]
-    assert asyncio.get_running_loop().time() - begun < 50 * 0.02
+    assert asyncio.get_running_loop().time() - begun < 10 * 0.1
     await rig.stop()
 
 
@@ -113,6 +113,34 @@ async def test_half_is_put_while_the_other_is_under_way() -> None:
     go.set()
     assert await asyncio.gather(*first, *others) == [[offset] for offset in range(9)]
     assert [len(one.batches) for one in rig.leader.asked("commit_object")] == [4, 2, 3]
+    await rig.stop()
+
+
+async def test_those_whose_answers_are_on_their_way_are_waited_for_behind_others() -> None:
+    rig = Rig(linger_ms=10_000)
+    gates = [asyncio.Event() for _ in range(4)]
+    waits = [gate.wait for gate in gates]
+    rig.store.put_faults.extend([lambda _: waits.pop(0)()] * len(gates))
+    sent: list[asyncio.Task[list[int]]] = []
+
+    async def send(count: int, puts: int) -> None:
+        sent.extend([asyncio.create_task(rig.append(records(len(sent) + one))) for one in range(count)])
+        await asyncio.sleep(0.02)
+        assert len(rig.store.puts) == puts
+
+    await send(20, 1)
+    await send(10, 2)
+    gates[0].set()
+    await asyncio.gather(*sent[:20])
+    # With those under way there are 25, and were 30 before.
+    await send(15, 3)
+    gates[1].set()
+    await asyncio.gather(*sent[20:30])
+    await send(13, 3)
+    await send(1, 4)
+    for gate in gates:
+        gate.set()
+    assert await asyncio.gather(*sent) == [[offset] for offset in range(59)]
     await rig.stop()
 
 
