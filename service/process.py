@@ -29,10 +29,14 @@ FAILED: Final = 1
 UNUSABLE_SETTINGS: Final = 2
 """Exit codes; 0 after a stop that was asked for."""
 
-MIDDLE_COLLECTIONS: Final = 50
-"""Collections of the younger objects for one of all, which stops the event loop for 20 ms where there are 1,000
-connections: with Python's 10, every few seconds while connections come and go. At most 700 x 10 x 50 = 350,000 objects
-wait for it, some 40 MiB."""
+YOUNG_OBJECTS: Final = 10_000
+"""More objects than before, at which the collector looks at the younger ones: with Python's 700 each crowd of requests
+that are under way together was looked at again and again, of which all is freed when they are answered."""
+
+MIDDLE_COLLECTIONS: Final = 5
+"""Of all objects there is one for so many of the middle-aged. It stops the event loop for 20 ms where there are 1,000
+connections: with 70,000 objects between two, every few seconds while connections come and go. At most
+10,000 x 10 x 5 = 500,000 objects wait for it, some 60 MiB."""
 
 SWITCH_SECONDS: Final = 0.001
 """For how long a thread may keep the interpreter from the event loop, which waits as long with each of its turns while
@@ -182,8 +186,8 @@ async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running
         # What was made so far lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, MIDDLE_COLLECTIONS)
+        _, middle, _ = gc.get_threshold()
+        gc.set_threshold(YOUNG_OBJECTS, middle, MIDDLE_COLLECTIONS)
         async with supervised():
             fault = await running.ended
         deadline.start()
