@@ -4,10 +4,10 @@ An object is launched once its first batch has waited for the linger time, or en
 MAX_UNDER_WAY are under way: while one is committed others are put, and the one behind them gathers. So a slow commit
 makes objects larger, not more. Objects are committed one after another in the order in which they were launched.
 
-Nobody lingers in vain: with none under way an object is launched once half of the batches are there that were there
-when the last one was, in the queue or under way. So one that is alone waits for nobody. Behind others it takes half of
-the most that were there together lately: producers that wait for their answers come again together, and one half of
-them is read while the other is put and committed. Those whose answers are on their way are not there, but of the crowd.
+Nobody lingers in vain: with none under way an object is launched once nearly all of the batches are there that were
+there when the last one was, in the queue or under way. So one that is alone waits for nobody. Behind others it takes
+nearly all of the most that were there together lately: producers that wait for their answers come again together, and
+what an object costs is shared by all of them. Those whose answers are on their way are not there, but of the crowd.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ MAX_GATHERED_BATCHES: Final = min(MAX_OBJECT_BATCHES, 600)
 """In one object. 103 bytes each at most, as JSON, in a request to commit of less than 64 KiB, the most that members
 read."""
 
+CROWD_WAITED_FOR: Final = 0.9
+"""Of those that were there: a few may have left, or be late."""
+
 CROWD_KEPT: Final = 0.9
-"""Of the crowd, with each object: a tenth is forgotten. So what an object costs store and quorum is shared by many, and
-after half of the producers have left, seven objects linger."""
+"""Of the most that were there lately, with each object: a tenth is forgotten."""
 
 _TIMER_SECONDS: Final = 0.001
 """A timer of the event loop comes up to that much too early."""
@@ -138,7 +140,7 @@ class Gatherer:
             self._launch()
         if not self._may_launch():
             return
-        if 2 * self._queued_batches >= (self._crowd if self._under_way else self._last_there):
+        if self._queued_batches >= CROWD_WAITED_FOR * (self._crowd if self._under_way else self._last_there):
             if self._soon is None:
                 # What comes in the same turn goes along.
                 self._soon = asyncio.get_running_loop().call_soon(self._on_turn)

@@ -31,7 +31,7 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     store: str
     store_options: dict[str, str] = {}
-    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 10
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 20
     max_object_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECT_BYTES)] = 4 << 20
     max_message_bytes: _Bytes = 1 << 20
     max_pending_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PENDING_BYTES)] = 64 << 20

@@ -69,13 +69,13 @@ async def test_batches_of_a_log_lie_together_in_the_order_in_which_they_came(rig
         assert found == [bytes(records(values=value)) for value in values[log::3]]
 
 
-async def test_half_of_those_that_came_together_is_waited_for() -> None:
+async def test_nearly_all_of_those_that_came_together_are_waited_for() -> None:
     rig = Rig(linger_ms=10_000)
-    await asyncio.gather(*(rig.append(records(sequence)) for sequence in range(4)))
-    fifth = asyncio.create_task(rig.append(records(4)))
+    await asyncio.gather(*(rig.append(records(sequence)) for sequence in range(10)))
+    some = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(10, 18)]
     await asyncio.sleep(0.02)
     assert len(rig.store.puts) == 1
-    assert list(await asyncio.gather(fifth, rig.append(records(5)))) == [[4], [5]]
+    assert list(await asyncio.gather(*some, rig.append(records(18)))) == [[offset] for offset in range(10, 19)]
     assert len(rig.store.puts) == 2
     await rig.stop()
 
@@ -92,35 +92,10 @@ async def test_who_comes_alone_waits_no_longer_than_the_linger() -> None:
     await rig.stop()
 
 
-async def test_half_is_put_while_the_other_is_under_way() -> None:
+async def test_behind_others_nearly_all_that_were_there_are_waited_for() -> None:
     rig = Rig(linger_ms=10_000)
     go = asyncio.Event()
     rig.store.put_faults.append(lambda _: go.wait())
-    first = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(4)]
-    await until(lambda: len(rig.store.puts) == 1)
-    others = [asyncio.create_task(rig.append(records(4)))]
-    await asyncio.sleep(0.02)
-    assert len(rig.store.puts) == 1
-    others.append(asyncio.create_task(rig.append(records(5))))
-    await until(lambda: len(rig.store.puts) == 2)
-    assert rig.numbers() == []
-    # There are six now.
-    others += [asyncio.create_task(rig.append(records(sequence))) for sequence in (6, 7)]
-    await asyncio.sleep(0.02)
-    assert len(rig.store.puts) == 2
-    others.append(asyncio.create_task(rig.append(records(8))))
-    await until(lambda: len(rig.store.puts) == 3)
-    go.set()
-    assert await asyncio.gather(*first, *others) == [[offset] for offset in range(9)]
-    assert [len(one.batches) for one in rig.leader.asked("commit_object")] == [4, 2, 3]
-    await rig.stop()
-
-
-async def test_those_whose_answers_are_on_their_way_are_waited_for_behind_others() -> None:
-    rig = Rig(linger_ms=10_000)
-    gates = [asyncio.Event() for _ in range(4)]
-    waits = [gate.wait for gate in gates]
-    rig.store.put_faults.extend([lambda _: waits.pop(0)()] * len(gates))
     sent: list[asyncio.Task[list[int]]] = []
 
     async def send(count: int, puts: int) -> None:
@@ -128,19 +103,35 @@ async def test_those_whose_answers_are_on_their_way_are_waited_for_behind_others
         await asyncio.sleep(0.02)
         assert len(rig.store.puts) == puts
 
-    await send(20, 1)
-    await send(10, 2)
-    gates[0].set()
-    await asyncio.gather(*sent[:20])
-    # With those under way there are 25, and were 30 before.
-    await send(15, 3)
-    gates[1].set()
-    await asyncio.gather(*sent[20:30])
-    await send(13, 3)
-    await send(1, 4)
-    for gate in gates:
-        gate.set()
-    assert await asyncio.gather(*sent) == [[offset] for offset in range(59)]
+    await send(10, 1)
+    await send(8, 1)
+    await send(1, 2)
+    assert rig.numbers() == []
+    # There are nineteen now.
+    await send(17, 2)
+    await send(1, 3)
+    go.set()
+    assert await asyncio.gather(*sent) == [[offset] for offset in range(37)]
+    assert [len(one.batches) for one in rig.leader.asked("commit_object")] == [10, 9, 18]
+    await rig.stop()
+
+
+async def test_behind_others_those_count_that_were_there_lately() -> None:
+    large = records(40, values=[bytes(5000)])
+    rig = Rig(linger_ms=10_000, max_object_bytes=len(large), max_message_bytes=len(large))
+    await asyncio.gather(*(rig.append(records(sequence)) for sequence in range(40)))
+    go = asyncio.Event()
+    rig.store.put_faults.append(lambda _: go.wait())
+    sent = [asyncio.create_task(rig.append(large))]
+    await until(lambda: len(rig.store.puts) == 2)
+    # A tenth of the forty is forgotten.
+    sent += [asyncio.create_task(rig.append(records(sequence))) for sequence in range(41, 73)]
+    await asyncio.sleep(0.02)
+    assert len(rig.store.puts) == 2
+    sent.append(asyncio.create_task(rig.append(records(73))))
+    await until(lambda: len(rig.store.puts) == 3)
+    go.set()
+    assert await asyncio.gather(*sent) == [[offset] for offset in range(40, 74)]
     await rig.stop()
 
 
