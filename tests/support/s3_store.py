@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 import uuid
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -41,6 +42,21 @@ class NamedBucket:
         return f"s3://{self.name}/store-{uuid.uuid4().hex}"
 
 
+class _OneAtATime:
+    """Requests that write on a condition, to a WSGI application, one after another: S3 looks and writes at once, and
+    moto first looks and then writes, on a thread for each request."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        if "HTTP_IF_NONE_MATCH" not in environ or environ["REQUEST_METHOD"] != "PUT":
+            return self._application(environ, start_response)
+        with self._lock:
+            return self._application(environ, start_response)
+
+
 class S3Bucket:
     """A server with one bucket for a user whose key is in `options`; a context manager.
 
@@ -66,6 +82,7 @@ class S3Bucket:
         # A line for each of hundreds of requests.
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._server.start()
+        self._server._server.app = _OneAtATime(self._server._server.app)
         key, secret = self._user()
         settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
         self.options = {
