@@ -282,30 +282,34 @@ def test_the_owner_of_an_id_is_found_by_keyboard_alone(browser: Any, cluster: Lo
 
 
 def test_it_follows_the_end_of_a_leader_and_says_what_is_old(browser: Any, cluster: LocalCluster) -> None:
-    leader = cluster.leader()
-    with visiting(browser) as by_leader, visiting(browser) as by_follower:
-        follower = followers(cluster, leader)[0]
-        by_leader.open(leader)
-        by_follower.open(follower)
-        by_leader.shows("#state", "live")
-        by_follower.shows("#state", "live")
-        by_follower.shows("#leader", f"member {leader.id}")
-        by_follower.shows("#quorum-note", "Only the leader knows how far the others are: see its console")
-        assert by_follower.page.get_attribute("#quorum-note a", "href") == f"{leader.http}/"
-        cluster.kill(leader)
-        new = cluster.leader()
-        by_follower.shows("#leader", f"member {new.id}")
-        by_follower.shows("#events", f"member {new.id} leads term")
-        by_follower.shows("#events", "the connection from the one before broke")
-        by_leader.shows("#state", "cut off")
-        by_leader.shows("#banners", f"Cut off from member {leader.id} since ")
-        assert "old" in by_leader.page.get_attribute("#main", "class")
-        assert by_leader.page.is_disabled("#transfer")
-        assert faults(by_leader) == [], "what is old can be read, too"
-        cluster.start()
-        by_leader.shows("#state", "live")
-        by_leader.lacks("#banners b")
-        assert "old" not in (by_leader.page.get_attribute("#main", "class") or "")
+    def look(leader: Controller) -> None:
+        # What was killed in vain is back.
+        bring_back(cluster)
+        with visiting(browser) as by_leader, visiting(browser) as by_follower:
+            follower = followers(cluster, leader)[0]
+            by_leader.open(leader)
+            by_follower.open(follower)
+            by_leader.shows("#state", "live")
+            by_follower.shows("#state", "live")
+            by_follower.shows("#leader", f"member {leader.id}")
+            by_follower.shows("#quorum-note", "Only the leader knows how far the others are: see its console")
+            assert by_follower.page.get_attribute("#quorum-note a", "href") == f"{leader.http}/"
+            cluster.kill(leader)
+            new = cluster.leader()
+            by_follower.shows("#leader", f"member {new.id}")
+            by_follower.shows("#events", f"member {new.id} leads term")
+            by_follower.shows("#events", "the connection from the one before broke")
+            by_leader.shows("#state", "cut off")
+            by_leader.shows("#banners", f"Cut off from member {leader.id} since ")
+            assert "old" in by_leader.page.get_attribute("#main", "class")
+            assert by_leader.page.is_disabled("#transfer")
+            assert faults(by_leader) == [], "what is old can be read, too"
+            cluster.start()
+            by_leader.shows("#state", "live")
+            by_leader.lacks("#banners b")
+            assert "old" not in (by_leader.page.get_attribute("#main", "class") or "")
+
+    at_leader(cluster, look)
 
 
 def test_a_member_that_lost_the_others_or_hangs_is_not_taken_for_sound(browser: Any, cluster: LocalCluster) -> None:
