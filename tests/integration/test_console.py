@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -54,6 +54,9 @@ DESK: Final = (1280, 900)
 
 NETWORK: Final = "Failed to load resource"
 """How Chromium itself tells of an answer above 399, and of a member that is gone. All else in its log is the page's."""
+
+
+Seen = TypeVar("Seen")
 
 
 class Visit:
@@ -120,15 +123,15 @@ def cluster(_cluster: LocalCluster) -> LocalCluster:
     return _cluster
 
 
-def at_leader(cluster: LocalCluster, look: Callable[[Controller], None]) -> None:
+def at_leader(cluster: LocalCluster, look: Callable[[Controller], Seen]) -> Seen:
     """Look at the leader; once more if it is another one by then, for on a busy machine members elect anew."""
     leader = cluster.leader()
     try:
-        look(leader)
+        return look(leader)
     except (AssertionError, sync_api.Error):
         if (other := cluster.leader()).id == leader.id:
             raise
-        look(other)
+        return look(other)
 
 
 def register(leader: Controller, broker_id: int) -> dict[str, Any]:
@@ -282,34 +285,35 @@ def test_the_owner_of_an_id_is_found_by_keyboard_alone(browser: Any, cluster: Lo
 
 
 def test_it_follows_the_end_of_a_leader_and_says_what_is_old(browser: Any, cluster: LocalCluster) -> None:
-    def look(leader: Controller) -> None:
-        # What was killed in vain is back.
-        bring_back(cluster)
-        with visiting(browser) as by_leader, visiting(browser) as by_follower:
+    with ExitStack() as visits:
+
+        def look(leader: Controller) -> tuple[Controller, Visit, Visit]:
+            by_leader, by_follower = (visits.enter_context(visiting(browser)) for _ in range(2))
             follower = followers(cluster, leader)[0]
             by_leader.open(leader)
             by_follower.open(follower)
             by_leader.shows("#state", "live")
             by_follower.shows("#state", "live")
             by_follower.shows("#leader", f"member {leader.id}")
-            by_follower.shows("#quorum-note", "Only the leader knows how far the others are: see its console")
-            assert by_follower.page.get_attribute("#quorum-note a", "href") == f"{leader.http}/"
-            cluster.kill(leader)
-            new = cluster.leader()
-            by_follower.shows("#leader", f"member {new.id}")
-            by_follower.shows("#events", f"member {new.id} leads term")
-            by_follower.shows("#events", "the connection from the one before broke")
-            by_leader.shows("#state", "cut off")
-            by_leader.shows("#banners", f"Cut off from member {leader.id} since ")
-            assert "old" in by_leader.page.get_attribute("#main", "class")
-            assert by_leader.page.is_disabled("#transfer")
-            assert faults(by_leader) == [], "what is old can be read, too"
-            cluster.start()
-            by_leader.shows("#state", "live")
-            by_leader.lacks("#banners b")
-            assert "old" not in (by_leader.page.get_attribute("#main", "class") or "")
+            return leader, by_leader, by_follower
 
-    at_leader(cluster, look)
+        leader, by_leader, by_follower = at_leader(cluster, look)
+        by_follower.shows("#quorum-note", "Only the leader knows how far the others are: see its console")
+        assert by_follower.page.get_attribute("#quorum-note a", "href") == f"{leader.http}/"
+        cluster.kill(leader)
+        new = cluster.leader()
+        by_follower.shows("#leader", f"member {new.id}")
+        by_follower.shows("#events", f"member {new.id} leads term")
+        by_follower.shows("#events", "the connection from the one before broke")
+        by_leader.shows("#state", "cut off")
+        by_leader.shows("#banners", f"Cut off from member {leader.id} since ")
+        assert "old" in by_leader.page.get_attribute("#main", "class")
+        assert by_leader.page.is_disabled("#transfer")
+        assert faults(by_leader) == [], "what is old can be read, too"
+        cluster.start()
+        by_leader.shows("#state", "live")
+        by_leader.lacks("#banners b")
+        assert "old" not in (by_leader.page.get_attribute("#main", "class") or "")
 
 
 def test_a_member_that_lost_the_others_or_hangs_is_not_taken_for_sound(browser: Any, cluster: LocalCluster) -> None:

@@ -100,6 +100,8 @@ async def test_behind_others_nearly_all_that_were_there_are_waited_for() -> None
 
     async def send(count: int, puts: int) -> None:
         sent.extend([asyncio.create_task(rig.append(records(len(sent) + one))) for one in range(count)])
+        await until(lambda: len(rig.store.puts) >= puts)
+        # None too many, given time.
         await asyncio.sleep(0.02)
         assert len(rig.store.puts) == puts
 
