@@ -9,7 +9,7 @@ from typing import Any, Final
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.data.permitting import PermittedRoom
 from pidkeeper.broker_agent.data.room import DataRoom
-from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Ask, DataCall
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Ask, DataCall, ProduceCall
 from pidkeeper.broker_agent.kafka.wire.data import (
     create_topics,
     delete_records,
@@ -19,7 +19,7 @@ from pidkeeper.broker_agent.kafka.wire.data import (
     list_offsets,
 )
 from pidkeeper.broker_agent.kafka.wire.data.frames import frame_pieces
-from pidkeeper.broker_agent.kafka.wire.data.produce import TopicAppend, produce_response
+from pidkeeper.broker_agent.kafka.wire.data.produce import TopicAppend, produce_frame
 from pidkeeper.broker_agent.kafka.wire.metadata import topics_response
 from pidkeeper.service.kafka.wire.headers import frame_response
 from pidkeeper.service.kafka.wire.versions import (
@@ -30,7 +30,6 @@ from pidkeeper.service.kafka.wire.versions import (
     FETCH,
     LIST_OFFSETS,
     METADATA,
-    PRODUCE,
 )
 
 NO_ANSWER: Final = b""
@@ -59,10 +58,10 @@ class DataAnswers:
             return await self._fetch(call)
         return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
 
-    def answer_soon(self, call: DataCall, done: Callable[[bytes | None], None]) -> bool:
-        """Answer Produce; whether that is what it is. `done` gets what `answer` would give, NO_ANSWER to acks 0, or
-        None if something broke."""
-        if call.header.api_key != PRODUCE:
+    def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
+        """Answer Produce; whether that is what it is: many are under way, and wait for one thing together. `done` gets
+        the response frame, NO_ANSWER to acks 0, or None if something broke."""
+        if not isinstance(call, ProduceCall):
             return False
         self._room.produce(call.request, call.caller, partial(_produced, call, done))
         return True
@@ -101,14 +100,13 @@ class DataAnswers:
         return describe_configs.describe_configs_response(call.header.api_version, outcomes)
 
 
-def _produced(call: DataCall, done: Callable[[bytes | None], None], outcomes: list[TopicAppend] | None) -> None:
-    header = call.header
+def _produced(call: ProduceCall, done: Callable[[bytes | None], None], outcomes: list[TopicAppend] | None) -> None:
     if outcomes is None:
         done(None)
     elif call.request.acks == 0:
         done(NO_ANSWER)
     else:
-        done(frame_response(header, WITH_DATA.served[PRODUCE], produce_response(header.api_version, outcomes)))
+        done(produce_frame(call.header, outcomes))
 
 
 def asking(data: DataAnswers, others: Ask) -> Ask:

@@ -5,7 +5,9 @@ As Kafka's LogValidator and ProduceRequest.validateRecords have it, for magic 2 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pidkeeper.broker_agent.data.codes import (
     INVALID_TIMESTAMP,
@@ -19,14 +21,14 @@ from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     BatchHeader,
     TimestampType,
     check_crc,
-    split_batches,
+    read_batch_header,
 )
 from pidkeeper.protocol.log_messages import OfferedBatch
 
 NOT_IDEMPOTENT: Final = (-1, -1, -1)
 
 
-class NewBatch(NamedTuple):
+class NewBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch that wants to join a log: its bytes, and what its header tells.
 
     `joining_id`: the transactional id whose transaction its partition joins with it, None if it has to have before.
@@ -62,17 +64,19 @@ def checked_batch(
     Raises BatchError with Kafka's code for what may not be appended. The bytes of a view are copied: it would keep more
     in memory.
     """
-    headers = split_batches(records or b"", max_batches=1)
-    if not headers:
+    if not records:
         raise BatchError(INVALID_RECORD, "there is no record batch, and exactly one is taken")
-    header = headers[0]
-    assert records is not None, "a batch without bytes"
-    if header.size > max_bytes:
-        raise BatchError(MESSAGE_TOO_LARGE, f"the batch has {header.size} bytes, and at most {max_bytes} are taken")
+    header = read_batch_header(records)
+    if (size := header.size) < len(records):
+        raise BatchError(INVALID_RECORD, f"exactly one record batch is taken, and another begins at {size}")
+    if size > max_bytes:
+        raise BatchError(MESSAGE_TOO_LARGE, f"the batch has {size} bytes, and at most {max_bytes} are taken")
     check_crc(records, header)
-    _check_kind(header, transactional=transactional)
+    if not header.is_plain:
+        _check_kind(header, transactional=transactional)
     _check_producer(header)
-    return NewBatch(log, bytes(records), header, joining_id if header.is_transactional else None)
+    joins = joining_id is not None and header.is_transactional
+    return NewBatch(log, bytes(records), header, joining_id if joins else None)
 
 
 def _check_kind(header: BatchHeader, *, transactional: bool) -> None:

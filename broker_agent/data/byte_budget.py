@@ -48,7 +48,8 @@ class ByteBudget:
         """Bytes that were taken are free again."""
         self.held -= count
         assert self.held >= 0, f"{-self.held} bytes more were given back than taken"
-        self._grant()
+        if self._waiting:
+            self._grant()
 
     def _grant(self) -> None:
         while self._waiting and self.held + self._waiting[0][0] <= self.capacity:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Final
 
 from pidkeeper.broker_agent.data.batches import NewBatch
 from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
 from pidkeeper.protocol.log_messages import CommitObjectRequest, JoiningBatch, OfferedBatch
 from pidkeeper.protocol.logs import MAX_JOINING, MAX_JOINING_BYTES, ObjectId
+
+_LOG: Final = itemgetter(0)
+"""Of a part of an object."""
 
 
 class PendingAppend:
@@ -70,7 +75,8 @@ class GatheredObject:
     __slots__ = ("_joining", "_joining_bytes", "_parts", "deadline", "founding_id", "id", "offered", "pieces", "size")
 
     def __init__(self) -> None:
-        self._parts: list[tuple[PendingAppend, int]] = []
+        # The log, the batch, and where it comes from: whose it is, and which one of theirs.
+        self._parts: list[tuple[int, NewBatch, PendingAppend, int]] = []
         self._joining = self._joining_bytes = 0
         self.pieces: list[bytes] = []
         self.size = 0
@@ -96,7 +102,7 @@ class GatheredObject:
         if batch.joining_id is not None:
             self._joining += 1
             self._joining_bytes += JoiningBatch(len(self), batch.joining_id).encoded_bytes
-        self._parts.append((pending, pending.launched))
+        self._parts.append((batch.log, batch, pending, pending.launched))
         self.size += size
         self.deadline = max(self.deadline, pending.deadline)
         pending.launched += 1
@@ -104,8 +110,8 @@ class GatheredObject:
 
     def group(self) -> None:
         """Have the batches of each log lie together, in their order: so whoever reads a log reads one range."""
-        self._parts.sort(key=_log)
-        self.pieces = [pending.batches[index].data for pending, index in self._parts]
+        self._parts.sort(key=_LOG)
+        self.pieces = [batch.data for _, batch, _, _ in self._parts]
 
     @property
     def path(self) -> str:
@@ -116,7 +122,7 @@ class GatheredObject:
     @property
     def logs(self) -> set[int]:
         """The logs that its batches want to join."""
-        return {_log(part) for part in self._parts}
+        return {log for log, _, _, _ in self._parts}
 
     def commit_request(self) -> CommitObjectRequest:
         """What the quorum is asked, once it has a name."""
@@ -124,8 +130,7 @@ class GatheredObject:
         offered: list[OfferedBatch] = []
         joining: list[JoiningBatch] = []
         position = 0
-        for at, (pending, index) in enumerate(self._parts):
-            batch = pending.batches[index]
+        for at, (_, batch, _, _) in enumerate(self._parts):
             offered.append(batch.offered(position))
             if batch.joining_id is not None:
                 joining.append(JoiningBatch(at, batch.joining_id))
@@ -143,10 +148,5 @@ class GatheredObject:
 
     def settle(self, outcomes: Sequence[int]) -> None:
         """Tell the requests what has become of each batch."""
-        for (pending, index), outcome in zip(self._parts, outcomes, strict=True):
+        for (_, _, pending, index), outcome in zip(self._parts, outcomes, strict=True):
             pending.settle(index, outcome)
-
-
-def _log(part: tuple[PendingAppend, int]) -> int:
-    pending, index = part
-    return pending.batches[index].log

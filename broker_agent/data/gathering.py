@@ -90,7 +90,8 @@ class Gatherer:
         """
         pending = PendingAppend(batches, now, deadline, told, self._untold)
         self._queue.append(pending)
-        self._look_at(deadline)
+        if self._look is None or deadline < self._looks_at:
+            self._look_at(deadline)
         self._queued_bytes += pending.waiting_bytes
         self._queued_batches += len(batches)
         self._launch_due()
@@ -109,12 +110,11 @@ class Gatherer:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look_at(self, deadline: float) -> None:
-        """Look at the deadlines then, at the latest."""
-        if self._look is None or deadline < self._looks_at:
-            if self._look is not None:
-                self._look.cancel()
-            self._look = asyncio.get_running_loop().call_at(deadline, self._on_deadline)
-            self._looks_at = deadline
+        """Look at the deadlines then."""
+        if self._look is not None:
+            self._look.cancel()
+        self._look = asyncio.get_running_loop().call_at(deadline, self._on_deadline)
+        self._looks_at = deadline
 
     def _on_deadline(self) -> None:
         self._look = None
@@ -136,9 +136,11 @@ class Gatherer:
 
     def _launch_due(self) -> None:
         """Launch what is enough, and have the rest launched when it is due."""
-        while self._may_launch() and self._is_enough():
+        while self._may_launch():
+            if not self._is_enough():
+                break
             self._launch()
-        if not self._may_launch():
+        else:
             return
         if self._queued_batches >= CROWD_WAITED_FOR * (self._crowd if self._under_way else self._last_there):
             if self._soon is None:
@@ -180,16 +182,18 @@ class Gatherer:
 
     def _next_object(self) -> GatheredObject:
         item = GatheredObject()
-        while self._queue and len(item) < MAX_GATHERED_BATCHES:
+        count = 0
+        while self._queue and count < MAX_GATHERED_BATCHES:
             pending = self._queue[0]
             batch = pending.batches[pending.launched]
-            full = item.size + len(batch.data) > self._max_bytes or not item.has_room_to_join(batch)
-            if len(item) and full:
+            full = item.size + len(batch.data) > self._max_bytes
+            if count and (full or (batch.joining_id is not None and not item.has_room_to_join(batch))):
                 break
             item.add(pending)
+            count += 1
             if pending.launched == len(pending.batches):
                 self._queue.popleft()
-        self._queued_batches -= len(item)
+        self._queued_batches -= count
         self._queued_bytes -= item.size
         item.group()
         return item

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.batches import NewBatch, checked_batch
@@ -26,8 +28,13 @@ from pidkeeper.broker_agent.data.gathering import Gatherer
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.data.topic_turns import TopicTurns
 from pidkeeper.broker_agent.data.topics import Topics, log_of
-from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
-from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionAppend, ProduceRequest, TopicAppend
+from pidkeeper.broker_agent.kafka.wire.data.produce import (
+    PartitionAppend,
+    PartitionRecords,
+    ProduceRequest,
+    TopicAppend,
+    TopicRecords,
+)
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchError
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_messages import TopicDescription
@@ -44,19 +51,16 @@ _ACKS: Final = (-1, 0, 1)
 Told = Callable[[list[TopicAppend] | None], None]
 
 
-class _Wanted(NamedTuple):
-    """One partition of a request, in its order."""
-
-    topic: str
-    partition: int
-    records: Buffer | None
+_UNSETTLED: Final = PartitionAppend(-1, REQUEST_TIMED_OUT)
+"""In the place of an outcome that is not known yet."""
 
 
-class _Append(NamedTuple):
-    """A request that goes on. `size`: bytes of its batches; `deadline`: by the loop's clock."""
+class _Append(msgspec.Struct, frozen=True):
+    """A request that goes on. `wanted`: its partitions with their topics, in its order; `size`: bytes of its batches;
+    `deadline`: by the loop's clock."""
 
     request: ProduceRequest
-    wanted: Sequence[_Wanted]
+    wanted: Sequence[tuple[str, PartitionRecords]]
     size: int
     deadline: float
     told: Told
@@ -89,28 +93,24 @@ class Producer:
         """
         self._counters.produce_requests += 1
         loop = asyncio.get_running_loop()
-        wanted = [
-            _Wanted(topic.topic, one.partition, one.records) for topic in request.topics for one in topic.partitions
-        ]
-        code = _refusal(request, caller)
-        joins = request.joining and request.transactional_id is not None
-        unheard = joins and self._session.metadata_version < TRANSACTION_EPOCHS
-        if code is None and (self._session.store_epoch is None or unheard):
-            # Another agent may have the store; clients look for it, and come again.
-            code = NOT_LEADER_OR_FOLLOWER
-        if code is not None:
-            loop.call_soon(told, _answer(request, [PartitionAppend(one.partition, code) for one in wanted]))
+        if (code := self._refusal(request, caller)) is not None:
+            loop.call_soon(told, _refused(request, code))
             return
-        seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
-        size = sum([len(one.records) for one in wanted if one.records is not None])
+        wanted: list[tuple[str, PartitionRecords]] = []
+        size = 0
+        for topic in request.topics:
+            for one in topic.partitions:
+                wanted.append((topic.topic, one))
+                size += len(one.records or b"")
         now = loop.time()
+        seconds = min(max(request.timeout_ms / 1000, LEAST_SECONDS), MAX_SECONDS)
         append = _Append(request, wanted, size, now + seconds, told)
-        names = {one.topic for one in request.topics}
-        topics = {name: topic for name in names if (topic := self._topics.known(name, now)) is not None}
-        if len(topics) == len(names) and self._turns.are_free(names) and self._gatherer.room.take_now(append.size):
+        topics = self._known(request.topics, now)
+        if topics is not None and self._turns.are_free(topics) and self._gatherer.room.take_now(size):
             self._queue(append, topics, now)
             return
         # Those behind it wait for the turn that it has from now on, not from when its task begins.
+        names = {one.topic for one in request.topics}
         task = loop.create_task(self._queue_later(append, names, self._turns.turn(names)))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
@@ -141,26 +141,40 @@ class Producer:
                 self._queue(append, topics, asyncio.get_running_loop().time())
         except (RequestError, TimeoutError):
             self._counters.refused_batches[REQUEST_TIMED_OUT] += len(append.wanted)
-            codes = [PartitionAppend(one.partition, REQUEST_TIMED_OUT) for one in append.wanted]
-            append.told(_answer(append.request, codes))
+            append.told(_refused(append.request, REQUEST_TIMED_OUT))
         except Exception as error:  # noqa: BLE001 - the edge of a task: whatever broke, the connection must end
             report = {"message": "a Produce request failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
             append.told(None)
 
+    def _known(self, asked: Sequence[TopicRecords], now: float) -> dict[str, TopicDescription] | None:
+        """The topics, if all of them are known."""
+        topics: dict[str, TopicDescription] = {}
+        for one in asked:
+            if (topic := self._topics.known(one.topic, now)) is None:
+                return None
+            topics[one.topic] = topic
+        return topics
+
     def _queue(self, append: _Append, topics: dict[str, TopicDescription], now: float) -> None:
         """Have what is not refused join the queue. All of the request has room."""
-        wanted, kept = append.wanted, 0
+        outcomes = [_UNSETTLED] * len(append.wanted)
+        batches: dict[int, NewBatch] = {}
+        kept = 0
         try:
-            outcomes, batches = self._check(append, topics)
-            kept = sum(len(batch.data) for batch in batches.values())
+            kept = self._check(append, topics, outcomes, batches)
         finally:
-            self._gatherer.room.give_back(append.size - kept)
+            if kept < append.size:
+                self._gatherer.room.give_back(append.size - kept)
 
         def answer(found: Sequence[int]) -> None:
-            for index, outcome in zip(batches, found, strict=True):
-                outcomes[index] = self._outcome(wanted[index], outcome)
-            append.told(_answer(append.request, [outcomes[index] for index in range(len(wanted))]))
+            for index, offset in zip(batches, found, strict=True):
+                topic, one = append.wanted[index]
+                if offset < 0:
+                    outcomes[index] = self._failed(topic, one.partition, -offset)
+                else:
+                    outcomes[index] = PartitionAppend(one.partition, base_offset=offset)
+            append.told(_answer(append.request, outcomes))
 
         if batches:
             self._gatherer.append(list(batches.values()), now, append.deadline, answer)
@@ -168,17 +182,22 @@ class Producer:
             asyncio.get_running_loop().call_soon(answer, ())
 
     def _check(
-        self, append: _Append, topics: dict[str, TopicDescription]
-    ) -> tuple[dict[int, PartitionAppend], dict[int, NewBatch]]:
-        """By their index in what is wanted: what is refused, and the batches of the others."""
+        self,
+        append: _Append,
+        topics: dict[str, TopicDescription],
+        outcomes: list[PartitionAppend],
+        batches: dict[int, NewBatch],
+    ) -> int:
+        """Enter the outcomes of what is refused and, by their index in what is wanted, the batches of all else. Returns
+        how many bytes these have."""
         name = append.request.transactional_id
         joining_id = name if append.request.joining else None
-        refused: dict[int, PartitionAppend] = {}
-        batches: dict[int, NewBatch] = {}
-        for index, one in enumerate(append.wanted):
-            log = log_of(topics.get(one.topic), one.partition)
+        kept = 0
+        for index, (topic, one) in enumerate(append.wanted):
+            log = log_of(topics.get(topic), one.partition)
             if log is None:
-                refused[index] = PartitionAppend(one.partition, UNKNOWN_TOPIC_OR_PARTITION)
+                outcomes[index] = PartitionAppend(one.partition, UNKNOWN_TOPIC_OR_PARTITION)
+                self._counters.refused_batches[UNKNOWN_TOPIC_OR_PARTITION] += 1
                 continue
             try:
                 batch = checked_batch(
@@ -189,34 +208,45 @@ class Producer:
                     joining_id=joining_id,
                 )
             except BatchError as error:
-                refused[index] = PartitionAppend(one.partition, error.error_code, error_message=str(error))
+                outcomes[index] = PartitionAppend(one.partition, error.error_code, error_message=str(error))
+                self._counters.refused_batches[error.error_code] += 1
                 continue
             batches[index] = batch
-            self._counters.batches_in += 1
-            self._counters.bytes_in += len(batch.data)
-        if refused:
-            self._counters.refused_batches.update(one.error_code for one in refused.values())
-        return refused, batches
+            kept += len(batch.data)
+        self._counters.batches_in += len(batches)
+        self._counters.bytes_in += kept
+        return kept
 
-    def _outcome(self, one: _Wanted, outcome: int) -> PartitionAppend:
-        if outcome >= 0:
-            return PartitionAppend(one.partition, base_offset=outcome)
-        self._counters.refused_batches[-outcome] += 1
-        if outcome == -UNKNOWN_TOPIC_OR_PARTITION:
-            self._topics.forget(one.topic)
-        return PartitionAppend(one.partition, -outcome)
+    def _failed(self, topic: str, partition: int, code: int) -> PartitionAppend:
+        self._counters.refused_batches[code] += 1
+        if code == UNKNOWN_TOPIC_OR_PARTITION:
+            self._topics.forget(topic)
+        return PartitionAppend(partition, code)
+
+    def _refusal(self, request: ProduceRequest, caller: Caller) -> int | None:
+        """The code for every partition of a request that goes no further."""
+        if request.acks not in _ACKS:
+            return INVALID_REQUIRED_ACKS
+        if request.transactional_id is not None:
+            if not caller.may_use(request.transactional_id):
+                return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            if request.joining and self._session.metadata_version < TRANSACTION_EPOCHS:
+                return NOT_LEADER_OR_FOLLOWER
+        # Another agent may have the store; clients look for it, and come again.
+        return NOT_LEADER_OR_FOLLOWER if self._session.store_epoch is None else None
 
 
-def _refusal(request: ProduceRequest, caller: Caller) -> int | None:
-    """The code for every partition of a request that goes no further."""
-    if request.acks not in _ACKS:
-        return INVALID_REQUIRED_ACKS
-    if request.transactional_id is not None and not caller.may_use(request.transactional_id):
-        return TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None
+def _refused(request: ProduceRequest, code: int) -> list[TopicAppend]:
+    """The same outcome for every partition."""
+    return [
+        TopicAppend(topic.topic, [PartitionAppend(one.partition, code) for one in topic.partitions])
+        for topic in request.topics
+    ]
 
 
 def _answer(request: ProduceRequest, outcomes: Sequence[PartitionAppend]) -> list[TopicAppend]:
     """The outcomes, in the order of the request's partitions, topic by topic."""
+    if len(request.topics) == 1:
+        return [TopicAppend(request.topics[0].topic, outcomes)]
     rest = iter(outcomes)
     return [TopicAppend(topic.topic, [next(rest) for _ in topic.partitions]) for topic in request.topics]

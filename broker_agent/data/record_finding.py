@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pidkeeper.broker_agent.data.reading import BatchReader
 from pidkeeper.broker_agent.data.segment_building import following
 from pidkeeper.broker_agent.data.segment_reading import GoneError, SegmentReader
@@ -75,7 +77,7 @@ class RecordFinder:
         if (data := reading.found.get(batch)) is None:
             return None
         # In its object a batch has the offset that its producer gave it.
-        header = read_batch_header(data)._replace(base_offset=batch.base_offset)
+        header = replace(read_batch_header(data), base_offset=batch.base_offset)
         return await _first(data, header, found.offset, timestamp)
 
     async def _in_segment(

@@ -15,7 +15,7 @@ class TopicTurns:
 
     def are_free(self, topics: Iterable[str]) -> bool:
         """Whether nobody has or awaits their turn for any of `topics`."""
-        return self._last.keys().isdisjoint(topics)
+        return not self._last or self._last.keys().isdisjoint(topics)
 
     def turn(self, topics: Iterable[str]) -> contextlib.AbstractAsyncContextManager[None]:
         """Have the turn for all of `topics`, once everybody who called this before has left theirs. It must be entered,

@@ -6,13 +6,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.caller import Caller, May, MayUse
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, DataCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.resources import GROUP_DESCRIBE, TOPIC_DESCRIBE
 from pidkeeper.service.access import Principal
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.problems import quoted
+
+AskSoon = Callable[[Any, Callable[[bytes | None], None]], bool]
+"""See `service.kafka.application.Application.answer_soon`."""
+
+
+def _never_soon(_: Any, __: Callable[[bytes | None], None]) -> bool:
+    return False
 
 
 class AgentApplication:
@@ -28,13 +35,13 @@ class AgentApplication:
         acls: AclList | None = None,
         *,
         apis: Apis = IDS_ALONE,
-        ask_soon: Callable[[DataCall, Callable[[bytes | None], None]], bool] | None = None,
+        ask_soon: AskSoon = _never_soon,
     ) -> None:
         self.served: Final = apis.advertised
         self.features: Final = responder.features
         self.respond: Final = responder.respond
+        self.answer_soon: Final = ask_soon
         self._ask = ask
-        self._ask_soon = ask_soon
         self._acls = acls
         self._complaints = Complaints()
 
@@ -46,10 +53,6 @@ class AgentApplication:
             return Caller(has_hung_up=has_hung_up, host=host)
         acls = self._acls
         return Caller(self._may_use(principal, host, acls), has_hung_up, self._may(principal, host, acls), host=host)
-
-    def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
-        """Produce, where partitions are kept: many are under way, and wait for one thing together."""
-        return self._ask_soon is not None and isinstance(call, DataCall) and self._ask_soon(call, done)
 
     async def answer(self, call: Any) -> bytes:
         """That of whoever is asked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -79,15 +79,21 @@ class TransactionalCall(msgspec.Struct, frozen=True):
 
 
 class DataCall(msgspec.Struct, frozen=True):
-    """A decoded request about topics or records. `overlaps`: whether the next one of its connection may go along."""
+    """A decoded request about topics or records."""
 
     header: RequestHeader
     request: Any
     caller: Caller = ANYBODY
 
-    @property
-    def overlaps(self) -> bool:
-        return self.header.api_key == PRODUCE
+
+class ProduceCall(msgspec.Struct, frozen=True):
+    """A decoded Produce request. The next one of its connection may go along."""
+
+    overlaps: ClassVar[bool] = True
+
+    header: RequestHeader
+    request: produce.ProduceRequest
+    caller: Caller = ANYBODY
 
 
 class GroupCall(msgspec.Struct, frozen=True):
@@ -98,7 +104,7 @@ class GroupCall(msgspec.Struct, frozen=True):
     caller: Caller = ANYBODY
 
 
-Call = TransactionalCall | DataCall | GroupCall
+Call = TransactionalCall | DataCall | ProduceCall | GroupCall
 """A request that has to wait for something."""
 
 Ask = Callable[[Any], Awaitable[bytes]]
@@ -139,6 +145,10 @@ def _put_to_data(_: LocalAnswers, header: RequestHeader, request: Any, caller: C
     return DataCall(header, request, caller)
 
 
+def _put_to_logs(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> ProduceCall:
+    return ProduceCall(header, request, caller)
+
+
 def _put_to_groups(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> GroupCall:
     return GroupCall(header, request, caller)
 
@@ -176,7 +186,7 @@ SERVED: Final = IDS_ALONE.served
 
 _DATA: Final[Mapping[int, Api]] = MappingProxyType(
     {
-        PRODUCE: Api(produce.VERSIONS, produce.read_produce_request, _put_to_data, produce.ADVERTISED_VERSIONS),
+        PRODUCE: Api(produce.VERSIONS, produce.read_produce_request, _put_to_logs, produce.ADVERTISED_VERSIONS),
         FETCH: Api(fetch.VERSIONS, fetch.read_fetch_request, _put_to_data),
         LIST_OFFSETS: Api(list_offsets.VERSIONS, list_offsets.read_list_offsets_request, _put_to_data),
         METADATA: Api(metadata.VERSIONS, metadata.read_metadata_request, _put_to_data),

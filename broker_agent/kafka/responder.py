@@ -11,7 +11,7 @@ from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, Call, DataCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, Call, ProduceCall
 from pidkeeper.broker_agent.kafka.frame_limits import check_length
 from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
 from pidkeeper.broker_agent.kafka.wire.data.known_produces import KnownProduces
@@ -45,6 +45,7 @@ read and write them), so the memory of all stays under 21 MiB. Emptied when full
 
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
+_PRODUCE: Final = PRODUCE.to_bytes(2, "big")
 _IN_ORDER: Final = frozenset(
     {0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code, ErrorCode.PRODUCER_IDS_EXHAUSTED.kafka_code}
 )
@@ -87,6 +88,11 @@ class KafkaResponder:
         the call comes in place of bytes; nothing behind it may be answered before it is. `caller`: whose bytes
         they are.
         """
+        if data[4:6] == _PRODUCE:
+            # Where they come, most are these.
+            end = 4 + int.from_bytes(data[:4], "big")
+            if end <= len(data):
+                return self._produce(data, 0, end, caller), end
         if len(data) <= MAX_MEMO_FRAME_BYTES:
             # The key begins with the length of its frame, so what equals one is one frame, and whole.
             flexible = self._memo.get(data[:8] + data[12:])
@@ -160,8 +166,7 @@ class KafkaResponder:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
         key = int.from_bytes(data[start + 4 : start + 6], "big")
         if key == PRODUCE:
-            header, request = self._produces.read(data, start, end) or self._read_produce(data, start, end)
-            return DataCall(header, request, caller)
+            return self._produce(data, start, end, caller)
         reader = Reader(data, self._apis.longer.get(key, MAX_FRAME_BYTES), start + 4, end)
         header = read_request_header(reader, self._apis.served)
         api = self._apis.dispatch[header.api_key]
@@ -170,6 +175,11 @@ class KafkaResponder:
             return self._claim_for(data[start:end], header, request)
         answer = api.serve(self._local, header, request, caller)
         return frame_response(header, api.versions, answer) if isinstance(answer, bytes) else answer
+
+    def _produce(self, data: bytes, start: int, end: int, caller: Caller) -> ProduceCall:
+        """The call of a whole frame that holds a Produce request. Raises WireError."""
+        header, request = self._produces.read(data, start, end) or self._read_produce(data, start, end)
+        return ProduceCall(header, request, caller)
 
     def _read_produce(self, data: bytes, start: int, end: int) -> tuple[RequestHeader, ProduceRequest]:
         """Decode a Produce request, and remember what it begins with. Raises WireError."""

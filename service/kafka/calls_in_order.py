@@ -21,24 +21,22 @@ class OverlappingCall:
 
 
 class CallsInOrder:
-    """They begin in the order of the requests and end in any. `failed`: one of them has ended without an answer."""
+    """They begin in the order of the requests and end in any. `under_way`: those whose answers have not left, for
+    others to look at; `failed`: one of them has ended without an answer."""
 
-    __slots__ = ("_calls", "failed")
+    __slots__ = ("failed", "under_way")
 
     def __init__(self) -> None:
-        self._calls: deque[OverlappingCall] = deque()
+        self.under_way: deque[OverlappingCall] = deque()
         self.failed = False
-
-    def __len__(self) -> int:
-        return len(self._calls)
 
     def full(self) -> bool:
         """Whether no further one may begin: there are enough, or its answer would never be written."""
-        return self.failed or len(self._calls) >= MAX_OVERLAPPING
+        return self.failed or len(self.under_way) >= MAX_OVERLAPPING
 
     def begin(self) -> OverlappingCall:
         """One more, behind all others."""
-        self._calls.append(call := OverlappingCall())
+        self.under_way.append(call := OverlappingCall())
         return call
 
     def end(self, call: OverlappingCall, answer: bytes | None) -> tuple[list[bytes], bool]:
@@ -48,10 +46,10 @@ class CallsInOrder:
         if answer is None:
             self.failed = True
         leaving: list[bytes] = []
-        while self._calls and self._calls[0].ended:
-            answer = self._calls[0].answer
+        while self.under_way and self.under_way[0].ended:
+            answer = self.under_way[0].answer
             if answer is None:
                 return leaving, True
-            self._calls.popleft()
+            self.under_way.popleft()
             leaving.append(answer)
         return leaving, False

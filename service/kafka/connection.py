@@ -69,7 +69,7 @@ class Connection(Intake):
         not overlap is under way."""
         if self.alone:
             return False
-        if not self._calls:
+        if not self._calls.under_way:
             self.transport.close()
         else:
             # Calls that overlap follow each other without a pause. So nothing else may begin.
@@ -209,23 +209,21 @@ class Connection(Intake):
     def _overlap(self, call: Any, size: int) -> None:
         """Begin a call of `size` bytes, which has them until it is answered."""
         place = self._calls.begin()
-        start = partial(self._start, call, place, size)
         if self._front == size:
             self._front = 0
-            start()
-        elif self._listener.allocate(self, size, start):
-            start()
-        else:
+        elif not self._listener.allocate(self, size, partial(self._begin_late, call, place, size)):
             self._wait()
+            return
+        self._listener.begin(call, partial(self._answered, place, size))
 
-    def _start(self, call: Any, place: OverlappingCall, size: int) -> None:
-        waited, self._waits = self._waits, False
-        if waited and self.transport.is_closing():
+    def _begin_late(self, call: Any, place: OverlappingCall, size: int) -> None:
+        """It was granted its memory after a while."""
+        self._waits = False
+        if self.transport.is_closing():
             self._listener.release(size)
             return
         self._listener.begin(call, partial(self._answered, place, size))
-        if waited:
-            self._go_on()
+        self._go_on()
 
     def _answered(self, place: OverlappingCall, size: int, answer: bytes | None) -> None:
         """One of the overlapping calls has ended."""
@@ -235,13 +233,13 @@ class Connection(Intake):
             return
         if leaving:
             self._renew()
-            if not self._leaving and self._calls:
+            if not self._leaving and self._calls.under_way:
                 asyncio.get_running_loop().call_soon(self.send_answers)
             self._leaving += leaving
         if failed:
             self.send_answers()
             self.transport.close()
-        elif self._calls:
+        elif self._calls.under_way:
             self._go_on()
         else:
             self.send_answers()

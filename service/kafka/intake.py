@@ -101,17 +101,17 @@ class Intake(asyncio.Protocol):
 
     def _may_begin(self) -> bool:
         """Whether the next request may be looked at though calls are under way."""
-        if not self._calls or self._waits or self._held is not None:
+        if not self._calls.under_way or self._waits or self._held is not None:
             return False
         return self._deferred is None and not self._calls.full()
 
     def is_busy(self) -> bool:
         """Whether it waits for the listener. One that is held does not: it gives way to those who ask."""
-        return self.muted and (self._held is None or self.alone or self._waits or bool(self._calls))
+        return self.muted and (self._held is None or self.alone or self._waits or bool(self._calls.under_way))
 
     def _stays_muted(self) -> bool:
         """Whether anything is left for which it was muted."""
-        return self.alone or self._waits or self._held is not None or bool(self._calls)
+        return self.alone or self._waits or self._held is not None or bool(self._calls.under_way)
 
     @property
     def held(self) -> bool:

@@ -261,7 +261,8 @@ class KafkaListener:
 
     def release(self, size: int) -> None:
         """Give that back."""
-        _call_soon(self.pool.release(size))
+        if granted := self.pool.release(size):
+            _call_soon(granted)
 
     def forget(self, connection: Connection) -> None:
         """It has ended."""

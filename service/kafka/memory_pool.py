@@ -44,7 +44,7 @@ class MemoryPool(Generic[Holder]):
     def release(self, size: int) -> list[Callable[[], None]]:
         """Give `size` bytes back. Returns what has to be called for those that waited and are granted theirs now."""
         self.used -= size
-        return self._grant()
+        return self._grant() if self._waiting else []
 
     def forget(self, holder: Holder) -> list[Callable[[], None]]:
         """It does not wait any more. Returns as `release`: it may have kept others waiting."""

@@ -6,6 +6,7 @@ import struct
 from typing import Final
 
 import google_crc32c
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.kafka.wire.data.produce import ProduceRequest
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
@@ -13,7 +14,6 @@ from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     check_crc,
     control_batch,
     read_batch_header,
-    split_batches,
     with_base_offset,
 )
 from pidkeeper.service.kafka.wire.primitives import WireError
@@ -21,6 +21,7 @@ from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation
 from tests.support.data_codecs import read
 from tests.support.data_frames import valid_frames
+from tests.support.split_batches import split_batches
 
 _HEAD: Final = struct.Struct(">qiibI")
 _OFFSET: Final = 2**40
@@ -92,7 +93,7 @@ def _check(buffer: memoryview) -> None:
     for header in headers:
         check_crc(buffer, header)
         moved = with_base_offset(buffer[header.position : header.end], _OFFSET, 3)
-        expected = header._replace(position=0, base_offset=_OFFSET, partition_leader_epoch=3)
+        expected = replace(header, position=0, base_offset=_OFFSET, partition_leader_epoch=3)
         if (found := read_batch_header(moved)) != expected:
             raise Violation(f"{header} became {found}")
         check_crc(moved, found)

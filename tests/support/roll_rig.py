@@ -12,11 +12,12 @@ from pidkeeper.broker_agent.data.roll_making import SegmentMaker
 from pidkeeper.broker_agent.data.rolling import Roller
 from pidkeeper.broker_agent.data.segment_writing import SegmentWriter
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import check_crc, split_batches
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import check_crc
 from pidkeeper.broker_agent.kafka.wire.data.records import Aborted
 from pidkeeper.protocol.segment_messages import StoredSegment
 from tests.support.data_parts import RNG, StubRegistration, records
 from tests.support.fetch_rig import FetchRig
+from tests.support.split_batches import split_batches
 
 BOTH_LEVELS: Final = (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
 

@@ -26,6 +26,7 @@ class MeteredApplication:
         self.served: Final = application.served
         self.features: Final = application.features
         self._respond = application.respond
+        self._answer_soon = application.answer_soon
         self._application = application
         self._meters = meters
 
@@ -57,9 +58,9 @@ class MeteredApplication:
 
     def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
         """What `application` answers so."""
-        return self._application.answer_soon(
-            call, lambda frame: done(None if frame is None else self._throttled(call, frame))
-        )
+        if call.caller.meter.is_free():
+            return self._answer_soon(call, done)
+        return self._answer_soon(call, lambda frame: done(None if frame is None else self._throttled(call, frame)))
 
     async def answer(self, call: Any) -> bytes:
         """That of `application`."""

@@ -74,6 +74,10 @@ class Meter:
         self._hold = hold
         self._until_ns = 0
 
+    def is_free(self) -> bool:
+        """Whether it has no quota, and was never held."""
+        return self.quota is None and not self._until_ns
+
     def request_room(self, rate: int) -> int:
         """How many requests may be answered at once; one may in any case, and is held for if it is too many."""
         now, account = self._now()

@@ -166,11 +166,6 @@ class Reader:
                 found = self._data[start : start + length]
         return found
 
-    def expect(self, rest: bytes) -> None:
-        """Raise WireError unless the rest of the frame is these bytes."""
-        if self._data[self._position : self._end] != rest:
-            raise WireError(f"something else than {rest!r} is left at {self._position}")
-
     def finish(self, spare: int = 0) -> None:
         """Raise WireError unless the whole frame was read, or all of it but `spare` bytes."""
         if self._end - self._position not in {0, spare}:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
+from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES
 from pidkeeper.broker_agent.kafka.wire.data.produce import (
     VERSIONS,
     PartitionRecords,
@@ -18,7 +18,7 @@ from pidkeeper.broker_agent.kafka.wire.data.produce import (
     TopicRecords,
 )
 from pidkeeper.service.kafka.wire.headers import RequestHeader
-from pidkeeper.service.kafka.wire.primitives import WireError
+from pidkeeper.service.kafka.wire.primitives import MAX_VARINT_BYTES
 
 MAX_HEADS: Final = 1024
 """Remembered: one for each client id and partition in use. All are forgotten when there are more: that costs a reading
@@ -44,19 +44,38 @@ class _Head(NamedTuple):
 
     header: RequestHeader
     request: ProduceRequest
+    flexible: bool
 
-    def read(self, data: bytes, start: int, records_at: int, end: int) -> tuple[RequestHeader, ProduceRequest]:
-        """The request of a frame that has this head. Raises WireError."""
-        flexible = VERSIONS.is_flexible(self.header.api_version)
-        reader = RecordsReader(data, start=records_at, end=end)
-        records = reader.nullable_records(flexible=flexible)
-        reader.expect(_NO_TAGS if flexible else b"")
+    def read(self, data: bytes, start: int, records_at: int, end: int) -> tuple[RequestHeader, ProduceRequest] | None:
+        """The request of a frame that has this head; None if its records are not all that is behind that."""
+        if self.flexible:
+            if data[end - len(_NO_TAGS) : end] != _NO_TAGS:
+                return None
+            end -= len(_NO_TAGS)
+            begin = _behind_compact_length(data, records_at, end)
+        else:
+            begin = records_at + 4
+            if int.from_bytes(data[records_at:begin], "big") != end - begin:
+                return None
+        if not 0 <= begin <= end:
+            return None
         correlation_id = int.from_bytes(data[start + _ID_AT : start + _HEAD_AT], "big", signed=True)
         (topic,) = self.request.topics
-        topics = [TopicRecords(topic.topic, [PartitionRecords(topic.partitions[0].partition, records)])]
+        topics = [TopicRecords(topic.topic, [PartitionRecords(topic.partitions[0].partition, data[begin:end])])]
         header = RequestHeader(self.header.api_key, self.header.api_version, correlation_id, self.header.client_id)
         known = self.request
         return header, ProduceRequest(known.transactional_id, known.acks, known.timeout_ms, topics, known.joining)
+
+
+def _behind_compact_length(data: bytes, start: int, end: int) -> int:
+    """Where the records begin whose length is at `start`, if they reach to `end`; -1 if they do not."""
+    value = 0
+    for at in range(start, min(start + MAX_VARINT_BYTES, end)):
+        byte = data[at]
+        value |= (byte & 0x7F) << (7 * (at - start))
+        if byte < 0x80:
+            return at + 1 if value - 1 == end - (at + 1) else -1
+    return -1
 
 
 class KnownProduces:
@@ -71,11 +90,8 @@ class KnownProduces:
         for size in self._sizes:
             records_at = start + _HEAD_AT + size
             head = self._heads.get(_key(data, start, records_at))
-            if head is not None:
-                try:
-                    return head.read(data, start, records_at, end)
-                except WireError:
-                    return None
+            if head is not None and end - start <= 4 + MAX_PRODUCE_FRAME_BYTES:
+                return head.read(data, start, records_at, end)
         return None
 
     def learn(self, data: bytes, start: int, records_at: int, header: RequestHeader, request: ProduceRequest) -> None:
@@ -90,9 +106,9 @@ class KnownProduces:
             self._heads.clear()
             self._sizes.clear()
         self._sizes.add(size)
-        topic = request.topics[0]
+        topic, flexible = request.topics[0], VERSIONS.is_flexible(header.api_version)
         bare = TopicRecords(topic.topic, [PartitionRecords(topic.partitions[0].partition, None)])
-        self._heads[_key(data, start, records_at)] = _Head(header, replace(request, topics=[bare]))
+        self._heads[_key(data, start, records_at)] = _Head(header, replace(request, topics=[bare]), flexible)
 
 
 def _key(data: bytes, start: int, records_at: int) -> bytes:

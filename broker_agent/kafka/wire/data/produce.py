@@ -11,8 +11,9 @@ import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer, RecordsReader, array_head
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.service.kafka.wire.primitives import WireError, array, int32, int64, string, tags
-from pidkeeper.service.kafka.wire.versions import Versions
+from pidkeeper.service.kafka.wire.versions import PRODUCE, Versions
 
 VERSIONS: Final = Versions(3, 12, first_flexible=9)
 """Version 13 is left out: it has topic ids."""
@@ -33,6 +34,10 @@ MAX_KNOWN_ANSWERS: Final = 1024
 
 _APPEND: Final = struct.Struct(">ihqq")
 """Partition, error, base offset and timestamp."""
+
+_ID: Final = struct.Struct(">i")
+_ID_AT: Final = 4
+"""The correlation id, in a frame."""
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 _BASE_OFFSET_AT: Final = 6
@@ -131,21 +136,24 @@ def _read_partition(reader: RecordsReader, *, flexible: bool) -> PartitionRecord
     return partition
 
 
+def produce_frame(header: RequestHeader, topics: Sequence[TopicAppend]) -> bytes:
+    """The whole response frame, length field included."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        one = topics[0].partitions[0]
+        if one == PartitionAppend(one.partition, base_offset=one.base_offset):
+            # Most producers have one batch in a request, and most batches are taken.
+            length, between, behind = _around_base_offset(header.api_version, topics[0].topic, one.partition)
+            return b"".join(
+                (length, _ID.pack(header.correlation_id), between, _BASE_OFFSET.pack(one.base_offset), behind)
+            )
+    return frame_response(header, VERSIONS, produce_response(header.api_version, topics))
+
+
 def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int = 0) -> bytes:
     """The body of the answer, without version 10's tagged hints at other leaders (KIP-951).
 
     INVALID_TXN_STATE is TRANSACTION_ABORTABLE from version 11 on: producers abort, and go on (KIP-890).
     """
-    if len(topics) == 1 and len(topics[0].partitions) == 1 and not throttle_time_ms:
-        one = topics[0].partitions[0]
-        if one == PartitionAppend(one.partition, base_offset=one.base_offset):
-            # Most producers have one batch in a request, and most batches are taken.
-            before, behind = _around_base_offset(version, topics[0].topic, one.partition)
-            return before + _BASE_OFFSET.pack(one.base_offset) + behind
-    return _response(version, topics, throttle_time_ms)
-
-
-def _response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int) -> bytes:
     flexible = VERSIONS.is_flexible(version)
     results = [
         string(one.topic, flexible=flexible)
@@ -157,13 +165,17 @@ def _response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int
 
 
 @lru_cache(MAX_KNOWN_ANSWERS)
-def _around_base_offset(version: int, topic: str, partition: int) -> tuple[bytes, bytes]:
-    """What is before and behind the base offset where one batch was asked for, and was taken."""
-    whole = _response(version, [TopicAppend(topic, [PartitionAppend(partition)])], 0)
+def _around_base_offset(version: int, topic: str, partition: int) -> tuple[bytes, bytes, bytes]:
+    """What is in a frame before the correlation id, between that and the base offset, and behind both, where one batch
+    was asked for, and was taken."""
+    header = RequestHeader(PRODUCE, version, 0, None)
+    whole = frame_response(
+        header, VERSIONS, produce_response(version, [TopicAppend(topic, [PartitionAppend(partition)])])
+    )
     flexible = VERSIONS.is_flexible(version)
     heads = 2 * len(array_head(1, flexible=flexible)) + len(string(topic, flexible=flexible))
-    at = heads + _BASE_OFFSET_AT
-    return whole[:at], whole[at + _BASE_OFFSET.size :]
+    at = _ID_AT + _ID.size + len(tags(flexible=flexible)) + heads + _BASE_OFFSET_AT
+    return whole[:_ID_AT], whole[_ID_AT + _ID.size : at], whole[at + _BASE_OFFSET.size :]
 
 
 def _append(one: PartitionAppend, version: int) -> bytes:

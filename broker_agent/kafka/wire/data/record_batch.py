@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 import google_crc32c
+import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.service.kafka.wire.primitives import WireError
@@ -26,9 +27,6 @@ HEADER_BYTES: Final = 61
 PREFIX_BYTES: Final = 12
 """Base offset and length: what the length does not count."""
 MAGIC: Final = 2
-
-MAX_BATCHES: Final = 4096
-"""In one buffer: what one entry of the quorum's log orders, and 4096 headers of 200 bytes in memory."""
 
 MAX_SEQUENCE: Final = 2**31 - 1
 
@@ -52,6 +50,7 @@ _LAST_COMPRESSION: Final = 4
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
+_SPECIAL: Final = _LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL
 
 _CRC_PIECE_BYTES: Final = 64 * 1024
 """The CRC takes nothing but bytes, so a view is copied piece by piece; this much stays in the processor's cache."""
@@ -88,7 +87,7 @@ class BatchError(WireError):
         self.error_code: Final = error_code
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     """One header, with the `position` of its batch in the buffer. Timestamps in ms since 1970; ids are -1 for none."""
 
     position: int
@@ -136,6 +135,11 @@ class BatchHeader(NamedTuple):
         return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its records are a producer's, with the timestamps that it gave them, and of no transaction."""
+        return not self.attributes & _SPECIAL
+
+    @property
     def is_transactional(self) -> bool:
         return bool(self.attributes & _TRANSACTIONAL)
 
@@ -156,12 +160,10 @@ def read_batch_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             CORRUPT_MESSAGE, f"the batch at {position} is truncated: {there} bytes, and a header takes {HEADER_BYTES}"
         )
     header = BatchHeader(position, *_HEADER.unpack_from(buffer, position))
-    if header.size < HEADER_BYTES:
+    if (size := header.size) < HEADER_BYTES:
         raise BatchError(CORRUPT_MESSAGE, f"the batch at {position} tells a length of {header.batch_length}")
-    if header.size > there:
-        raise BatchError(
-            CORRUPT_MESSAGE, f"the batch at {position} is truncated: {there} bytes, where it tells {header.size}"
-        )
+    if size > there:
+        raise BatchError(CORRUPT_MESSAGE, f"the batch at {position} is truncated: {there} bytes, where it tells {size}")
     _check_counts(header)
     return header
 
@@ -182,29 +184,14 @@ def _check_counts(header: BatchHeader) -> None:
 
 def check_crc(buffer: Buffer, header: BatchHeader) -> None:
     """Raise BatchError unless the batch of `header` in `buffer` is as its producer made it."""
-    computed = 0
-    for start in range(header.position + _COVERED_FROM, header.end, _CRC_PIECE_BYTES):
-        piece = buffer[start : min(start + _CRC_PIECE_BYTES, header.end)]
+    computed, end = 0, header.end
+    for start in range(header.position + _COVERED_FROM, end, _CRC_PIECE_BYTES):
+        piece = buffer[start : min(start + _CRC_PIECE_BYTES, end)]
         computed = google_crc32c.extend(computed, bytes(piece))
     if computed != header.crc:
         raise BatchError(
             CORRUPT_MESSAGE, f"the batch at {header.position} has CRC {header.crc:08x}, its bytes {computed:08x}"
         )
-
-
-def split_batches(buffer: Buffer, max_batches: int = MAX_BATCHES) -> list[BatchHeader]:
-    """The headers of the batches that `buffer` is made of, to its last byte; none for an empty one.
-
-    Raises BatchError, also above `max_batches`. CRCs are not checked.
-    """
-    headers: list[BatchHeader] = []
-    position = 0
-    while position < len(buffer):
-        if len(headers) == max_batches:
-            raise BatchError(INVALID_RECORD, f"at most {max_batches} batches are taken, another begins at {position}")
-        headers.append(read_batch_header(buffer, position))
-        position = headers[-1].end
-    return headers
 
 
 def with_base_offset(batch: Buffer, base_offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> bytes:

@@ -36,7 +36,7 @@ def test_the_request_is_not_kept_in_memory() -> None:
     [
         (None, 87, "no record batch"),
         (b"", 87, "no record batch"),
-        (PLAIN * 2, 87, "at most 1 batches"),
+        (PLAIN * 2, 87, "exactly one record batch is taken, and another begins at 73"),
         (PLAIN[:-1], 2, "truncated"),
         (PLAIN[:-1] + b"x", 2, "CRC"),
         (OLD, 43, "magic 1"),

@@ -16,13 +16,14 @@ from pidkeeper.broker_agent.kafka.wire.data.fetch import (
     FetchedPartition,
 )
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import check_crc, split_batches
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import check_crc
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import LogBatches, ReadLogsRequest, ReadLogsResponse, StoredBatch
 from pidkeeper.protocol.logs import ObjectId
 from tests.support.data_parts import raising, records
 from tests.support.fetch_rig import FetchRig
 from tests.support.log_leader import FOUNDING
+from tests.support.split_batches import split_batches
 from tests.support.waiting import until
 
 SIZE = len(records(0))

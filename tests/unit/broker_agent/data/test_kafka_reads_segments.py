@@ -6,13 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import astuple
 
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import Compression, split_batches
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import Compression
 from pidkeeper.pipeline.formats.record_batch import BatchHeader
 from pidkeeper.pipeline.segments.segment_files import list_segments, plan, read_part
 from tests.support.built_batches import built
 from tests.support.kafka_broker import dump_log_segments, why_unavailable
 from tests.support.roll_rig import RollRig
+from tests.support.split_batches import split_batches
 
 
 @pytest.fixture
@@ -82,5 +84,5 @@ def test_the_audit_reads_it_where_it_is(segment: Path, tmp_path: Path) -> None:
     found = [header for chunk in chunks for header in chunk.batches()]
     ours = split_batches(segment.read_bytes())
     names = BatchHeader.__struct_fields__[:14]
-    assert [tuple(getattr(one, name) for name in names) for one in found] == [tuple(one) for one in ours]
+    assert [[getattr(one, name) for name in names] for one in found] == [[*astuple(one)] for one in ours]
     assert [one.marker_type for one in found if one.marker_type is not None] == [0, 1]

@@ -15,7 +15,6 @@ from pidkeeper.broker_agent.data import rolling
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.rolling import BUSY_SECONDS, IDLE_SECONDS, REST_SECONDS, ROLL_SECONDS, Roller
 from pidkeeper.broker_agent.data.store.port import ObjectMissingError, StoreRefusedError, StoreUnavailableError
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import split_batches
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import SuccessionRecord
 from pidkeeper.protocol.log_messages import LogBatches, ReadLogsRequest, ReadLogsResponse
@@ -25,6 +24,7 @@ from pidkeeper.protocol.segments import index_path
 from tests.support.data_parts import StubRegistration, raising, records, until_stored
 from tests.support.log_leader import FOUNDING, GIVEN
 from tests.support.roll_rig import BOTH_LEVELS, RollRig
+from tests.support.split_batches import split_batches
 from tests.support.waiting import until
 
 SIZE = len(records(0))

@@ -11,7 +11,7 @@ from pidkeeper.broker_agent.config import load_config
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
-from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Apis, DataCall, GroupCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Apis, DataCall, GroupCall, ProduceCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.service.kafka.wire.primitives import WireError
 from pidkeeper.service.kafka.wire.versions import (
@@ -62,7 +62,7 @@ def test_with_a_store_it_serves_records_and_groups_too() -> None:
     assert (told[PRODUCE], told[FETCH]) == ((0, 12), (4, 12))
     for (api, version), frame in valid_frames().items():
         call, used = responder(WITH_DATA).respond(len(frame).to_bytes(4, "big") + frame)
-        assert isinstance(call, DataCall | GroupCall)
+        assert isinstance(call, DataCall | ProduceCall | GroupCall)
         assert isinstance(call, GroupCall) is (".wire.groups." in type(call.request).__module__)
         assert (used, call.header.api_version) == (len(frame) + 4, version)
         assert getattr(call, "overlaps", False) is (api == "produce")

@@ -18,7 +18,6 @@ from pidkeeper.broker_agent.data.segment_building import (
 )
 from pidkeeper.broker_agent.data.segment_index import IndexDamagedError, decode_index
 from pidkeeper.broker_agent.data.store.port import MAX_NAME_BYTES, MAX_SEGMENT_BYTES, check_name
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import split_batches
 from pidkeeper.protocol.ids import MAX_BROKER_ID
 from pidkeeper.protocol.log_messages import AbortedTransaction
 from pidkeeper.protocol.logs import MAX_INT64, MAX_PARTITIONS, ObjectId
@@ -26,6 +25,7 @@ from pidkeeper.protocol.segment_messages import StoredSegment
 from pidkeeper.protocol.segments import SegmentName, index_path
 from tests.support.log_leader import FOUNDING
 from tests.support.segment_builder import START_MS, batch, marker
+from tests.support.split_batches import split_batches
 
 Sizes = list[tuple[int, int, int]]
 """Of each batch its records, the bytes of one, and its time."""

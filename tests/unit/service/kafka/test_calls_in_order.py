@@ -25,7 +25,7 @@ def test_answers_leave_in_the_order_of_the_requests_up_to_the_first_that_failed(
         if failed:
             break
     else:
-        assert len(calls) == 0
+        assert not calls.under_way
 
 
 def test_it_is_full_at_its_bound_and_after_a_failure() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from pidkeeper.broker_agent.kafka.wire.data.record_batch import control_batch, split_batches, with_base_offset
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import control_batch, with_base_offset
 from tests.support.kafka_broker import dump_log_segments, why_unavailable
+from tests.support.split_batches import split_batches
 
 BASE_OFFSET = 1000
 

@@ -87,12 +87,14 @@ def test_what_is_known_is_what_is_read(history: list[tuple[Any, tuple[int, int] 
             assert found in (None, expected)
 
 
-def test_a_head_that_reaches_into_the_next_frame_is_none() -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_head_that_reaches_into_the_next_frame_is_none(version: int) -> None:
     known = KnownProduces()
-    data = frame()
+    data = frame(version)
     plainly(data, known)
     for end in range(8, len(data)):
         assert known.read(data, 0, end) is None
+        assert known.read(data[:end], 0, end) is None
 
 
 def test_of_what_is_remembered_there_is_a_bound() -> None:

@@ -15,12 +15,12 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     CORRUPT_MESSAGE,
     HEADER_BYTES,
     INVALID_RECORD,
-    MAX_BATCHES,
     MAX_SEQUENCE,
     NO_SEQUENCE,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -31,10 +31,10 @@ from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
     check_crc,
     control_batch,
     read_batch_header,
-    split_batches,
     with_base_offset,
 )
 from pidkeeper.service.kafka.wire.primitives import WireError
+from tests.support.split_batches import split_batches
 
 with warnings.catch_warnings():
     # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
@@ -204,16 +204,6 @@ def test_batches_one_after_another() -> None:
     assert split_batches(b"") == []
 
 
-def test_so_many_batches_at_most() -> None:
-    batch = build()
-    assert len(split_batches(batch * 3, 3)) == 3
-    with pytest.raises(BatchError, match=f"at most 3 batches are taken, another begins at {3 * len(batch)}"):
-        split_batches(batch * 4, 3)
-    assert len(split_batches(batch * MAX_BATCHES)) == MAX_BATCHES
-    with pytest.raises(BatchError, match="at most 4096 batches"):
-        split_batches(batch * (MAX_BATCHES + 1))
-
-
 def test_every_truncation_is_refused() -> None:
     batch = build()
     for first in (b"", batch):
@@ -264,7 +254,7 @@ def test_the_crc_covers_what_the_producer_wrote() -> None:
         if at in range(17):
             check_crc(bytes(changed), read_batch_header(batch))
             continue
-        header = read_batch_header(batch)._replace(crc=int.from_bytes(changed[17:21], "big"))
+        header = replace(read_batch_header(batch), crc=int.from_bytes(changed[17:21], "big"))
         with pytest.raises(BatchError, match="has CRC") as refused:
             check_crc(bytes(changed), header)
         assert refused.value.error_code == CORRUPT_MESSAGE
