@@ -55,7 +55,7 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
         return CommitObjectResponse(list(last.outcomes), last.referenced)
     _check_layout(request)
     joining_ids = _joining(draft, request)
-    if not logs.has_room_for_commit(name.broker_id):
+    if last is None and not logs.has_room_for_committer():
         raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "no more brokers may commit objects: unregister some")
     outcomes, joining = [], []
     for number, batch in enumerate(request.batches):

@@ -121,6 +121,10 @@ class StateMachine:
                 f"S7: offset {offset} holds {record}, but the metadata version is {self.metadata_version}"
             )
             match record:
+                case ObjectRecord():
+                    # First, for where there are any most are these.
+                    self._check_committer(record.object, offset)
+                    self.logs.replay(record, offset, self.foundings.founding_id)
                 case AllocateProducerIdsRecord() | TransactionalBlockRecord():
                     self._hand_out(record, offset)
                 case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
@@ -203,7 +207,7 @@ class StateMachine:
             self._check_group(record, offset)
             self.groups.replay(record, offset)
             return
-        if isinstance(record, ObjectRecord | SegmentRecord):
+        if isinstance(record, SegmentRecord):
             self._check_committer(record.object, offset)
         topic = self.logs.topics.of_id(record.topic_id) if isinstance(record, RemoveTopicRecord) else None
         self.logs.replay(record, offset, self.foundings.founding_id)

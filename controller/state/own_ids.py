@@ -25,7 +25,7 @@ class OwnIds(msgspec.Struct, frozen=True):
 
     def holds(self, producer_id: int) -> bool:
         """Whether it is left."""
-        return any(one.first <= producer_id <= one.last for one in self.ranges)
+        return bool(self.ranges) and any(one.first <= producer_id <= one.last for one in self.ranges)
 
     @property
     def full(self) -> bool:

@@ -100,7 +100,7 @@ class SharedDict(Generic[Key, Value]):
         yield from self._later.items()
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if not self._is_read():
+        if self._reader is None or not self._is_read():
             self._base[key] = value
         elif key in self._base and key not in self._gone:
             self._replaced[key] = value
@@ -108,7 +108,7 @@ class SharedDict(Generic[Key, Value]):
             self._later[key] = value
 
     def __delitem__(self, key: Key) -> None:
-        if not self._is_read():
+        if self._reader is None or not self._is_read():
             del self._base[key]
         elif key in self._later:
             del self._later[key]
@@ -120,7 +120,7 @@ class SharedDict(Generic[Key, Value]):
 
     def pop(self, key: Key) -> Value | None:
         """Remove a key; its value, None if it was not there."""
-        if not self._is_read():
+        if self._reader is None or not self._is_read():
             return self._base.pop(key, None)
         if key not in self:
             return None

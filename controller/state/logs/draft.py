@@ -128,9 +128,9 @@ class LogsDraft:
             and (entry is not None or producer_id == NO_PRODUCER_ID or self._strangers < limits.MAX_PRODUCERS)
         )
 
-    def has_room_for_commit(self, broker_id: int) -> bool:
-        """Whether the last commit of that broker may be kept."""
-        return self.last_commit(broker_id) is not None or self._committers < limits.MAX_COMMITTERS
+    def has_room_for_committer(self) -> bool:
+        """Whether the last commit of one more broker may be kept."""
+        return self._committers < limits.MAX_COMMITTERS
 
     def append(self, batch: BatchCoordinates, before: ProducerEntry | None, timestamp_ms: int) -> None:
         """A batch joins, of whose producer the log knew `before`."""
