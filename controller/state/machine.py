@@ -120,30 +120,33 @@ class StateMachine:
             assert needed_version(record) <= self.metadata_version, (
                 f"S7: offset {offset} holds {record}, but the metadata version is {self.metadata_version}"
             )
-            match record:
-                case ObjectRecord():
-                    # First, for where there are any most are these.
-                    self._check_committer(record.object, offset)
-                    self.logs.replay(record, offset, self.foundings.founding_id)
-                case AllocateProducerIdsRecord() | TransactionalBlockRecord():
-                    self._hand_out(record, offset)
-                case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
-                    self._jump(record, offset)
-                case MigrationRecord():
-                    self.migration.replay(record, offset)
-                case LeaderChangeRecord():
-                    pass
-                case VotersRecord():
-                    self.voters = record
-                case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
-                    self._transact(record, offset)
-                case FoundingRecord() | SuccessionRecord() | EvidenceRecord() | EvidenceDismissedRecord():
-                    self._found(record, offset)
-                case FeatureLevelRecord():
-                    self._raise_version(record.metadata_version)
-                case _:
-                    self._serve(record, offset)
+            self._replay(record, offset)
             self.next_offset = offset + 1
+
+    def _replay(self, record: Record, offset: int) -> None:
+        match record:
+            case ObjectRecord():
+                # First, for where there are any most are these.
+                self._check_committer(record.object, offset)
+                self.logs.replay(record, offset, self.foundings.founding_id)
+            case AllocateProducerIdsRecord() | TransactionalBlockRecord():
+                self._hand_out(record, offset)
+            case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
+                self._jump(record, offset)
+            case MigrationRecord():
+                self.migration.replay(record, offset)
+            case LeaderChangeRecord():
+                pass
+            case VotersRecord():
+                self.voters = record
+            case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
+                self._transact(record, offset)
+            case FoundingRecord() | SuccessionRecord() | EvidenceRecord() | EvidenceDismissedRecord():
+                self._found(record, offset)
+            case FeatureLevelRecord():
+                self._raise_version(record.metadata_version)
+            case _:
+                self._serve(record, offset)
 
     def _hand_out(self, record: AllocateProducerIdsRecord | TransactionalBlockRecord, offset: int) -> None:
         self.migration.check_allocation(offset)
