@@ -23,6 +23,9 @@ REQUEST_TIMEOUT_MS: Final = 1000
 LIMIT_SECONDS: Final = 60.0
 """How long a producer tries; longer than any fault lasts."""
 
+MOST_UNHEARD: Final = 100
+"""One of so many acknowledgements may be without an offset: with five batches under way a fault leaves a few."""
+
 PACE_SECONDS: Final = 0.002
 IN_TRANSACTION: Final = 4 * PARTITIONS
 LEAST: Final = 3
@@ -30,7 +33,11 @@ LEAST: Final = 3
 
 
 class Load:
-    """`acknowledged`: value -> partition and offset. `ended`: transaction -> whether it was committed."""
+    """`acknowledged`: value -> partition and offset. `ended`: transaction -> whether it was committed.
+
+    An offset is None where librdkafka heard of a batch by the one behind it: that was taken, so it was too, though its
+    own answer said that its time was up (`rd_kafka_dr_implicit_ack`).
+    """
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {
@@ -44,7 +51,7 @@ class Load:
             "transaction.timeout.ms": int(LIMIT_SECONDS * 1000),
         }
         self.stop = threading.Event()
-        self.acknowledged: dict[str, tuple[int, int]] = {}
+        self.acknowledged: dict[str, tuple[int, int | None]] = {}
         self.failed: list[str] = []
         self.ended: dict[int, bool] = {}
 
@@ -137,12 +144,15 @@ def _check(load: Load, bootstrap: str) -> None:
 def _check_all(load: Load, everything: list[Found]) -> None:
     places = {one.record.value: (one.record.partition, one.offset) for one in everything}
     assert len(places) == len(everything), "a record is there twice"
-    wrong = {
-        value: {"told": load.acknowledged.get(value), "there": places.get(value)}
-        for value in places.keys() | load.acknowledged.keys()
-        if places.get(value) != load.acknowledged.get(value)
-    }
+    told = load.acknowledged
+    wrong = {value: (told.get(value), places.get(value)) for value in places.keys() ^ told.keys()}
+    for value in places.keys() & told.keys():
+        (partition, offset), there = told[value], places[value]
+        if there != (partition, there[1] if offset is None else offset):
+            wrong[value] = told[value], there
     assert not wrong, f"{len(wrong)} records are not where their producer was told: {sorted(wrong.items())[:20]}"
+    unheard = sum(offset is None for _, offset in told.values())
+    assert unheard <= len(told) // MOST_UNHEARD, f"{unheard} of {len(told)} records were acknowledged without an offset"
     for partition, producer in itertools.product(range(PARTITIONS), ("plain", "tx")):
         order = [
             tuple(map(int, one.record.value.split("-")[1:]))
