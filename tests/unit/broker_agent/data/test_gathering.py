@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidkeeper.broker_agent.data.batches import checked_batch
 from pidkeeper.broker_agent.data.gathering import MAX_GATHERED_BATCHES, MAX_UNDER_WAY
 from pidkeeper.broker_agent.data.store.port import StoreRefusedError, StoreUnavailableError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import SuccessionRecord
-from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
+from pidkeeper.protocol.log_messages import CommitObjectRequest, JoiningBatch, OfferedBatch
+from pidkeeper.protocol.logs import MAX_JOINING, MAX_JOINING_BYTES
 from pidkeeper.service.content import MAX_BODY_BYTES
 from tests.support.data_parts import raising, records, stored_headers, until_stored
 from tests.support.gatherer_rig import Rig
@@ -143,6 +145,17 @@ async def test_a_full_object_does_not_wait_for_the_linger() -> None:
     assert await rig.append(data, data, data) == [0, 1, 2]
     assert [one.size for one in rig.leader.commits] == [3 * len(data)]
     await rig.stop()
+
+
+async def test_an_object_has_no_more_batches_that_join_a_transaction_than_an_entry_takes(rig: Rig) -> None:
+    one = checked_batch(records(0, transactional=True), 0, max_bytes=1 << 20, transactional=True, joining_id="x")
+    told: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    now = asyncio.get_running_loop().time()
+    most = min(MAX_JOINING, MAX_JOINING_BYTES // JoiningBatch(0, "x").encoded_bytes)
+    assert rig.gatherer.room.take_now((most + 2) * len(one.data))
+    rig.gatherer.append([one] * (most + 2), now, now + 5, told.set_result)
+    assert len(await told) == most + 2
+    assert [len(each.joining) for each in rig.leader.asked("commit_object")] == [most, 2]
 
 
 async def test_while_some_are_under_way_the_rest_gathers(rig: Rig) -> None:

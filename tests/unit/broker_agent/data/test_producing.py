@@ -13,6 +13,7 @@ from pidkeeper.broker_agent.data.producing import Producer
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicAppend, TopicRecords
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import TRANSACTION_EPOCHS
 from tests.support.data_parts import raising, records
 from tests.support.gatherer_rig import Rig
 from tests.support.waiting import until
@@ -31,7 +32,8 @@ class ProducerRig(Rig):
     ) -> list[tuple[str, int, int, int]]:
         """Topic, partition, code and offset of each."""
         topics = [TopicRecords(topic, [PartitionRecords(partition, data)]) for topic, partition, data in wanted]
-        request = ProduceRequest(fields.pop("transactional_id", None), acks, fields.pop("timeout_ms", 5000), topics)
+        fields = {"transactional_id": None, "timeout_ms": 5000} | fields
+        request = ProduceRequest(acks=acks, topics=topics, **fields)
         answer = await self.producer.produce(request, caller)
         return [
             (one.topic, each.partition, each.error_code, each.base_offset) for one in answer for each in one.partitions
@@ -124,6 +126,13 @@ async def test_a_topic_that_was_made_anew_is_found_again(rig: ProducerRig) -> No
 async def test_nothing_is_taken_before_the_quorum_knows_the_store(rig: ProducerRig) -> None:
     rig.session.store_told = False
     assert await rig.produce(("t", 0, records(0)), ("t", 1, records(0))) == [("t", 0, 6, -1), ("t", 1, 6, -1)]
+    assert not rig.store.puts
+
+
+async def test_no_partition_joins_a_transaction_before_the_quorum_has_records_for_that(rig: ProducerRig) -> None:
+    rig.session.metadata_version = TRANSACTION_EPOCHS - 1
+    data = records(0, transactional=True)
+    assert await rig.produce(("t", 0, data), transactional_id="x", joining=True) == [("t", 0, 6, -1)]
     assert not rig.store.puts
 
 

@@ -97,6 +97,16 @@ def test_a_head_that_reaches_into_the_next_frame_is_none(version: int) -> None:
         assert known.read(data[:end], 0, end) is None
 
 
+@pytest.mark.parametrize("version", [one for one in VERSIONS if one >= 9])
+@pytest.mark.parametrize("at", [-1, -2, -3])
+def test_what_has_tagged_fields_is_read_in_full(version: int, at: int) -> None:
+    known = KnownProduces()
+    data = bytearray(frame(version))
+    plainly(bytes(data), known)
+    data[at] = 1
+    assert known.read(bytes(data), 0, len(data)) is None
+
+
 def test_of_what_is_remembered_there_is_a_bound() -> None:
     known = KnownProduces()
     for index in range(MAX_HEADS + 1):
