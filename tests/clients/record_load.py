@@ -35,8 +35,8 @@ LEAST: Final = 3
 class Load:
     """`acknowledged`: value -> partition and offset. `ended`: transaction -> whether it was committed.
 
-    An offset is None where librdkafka heard of a batch by the one behind it: that was taken, so it was too, though its
-    own answer said that its time was up (`rd_kafka_dr_implicit_ack`).
+    An offset is None where librdkafka heard of a batch by the one behind it: that was taken, so it was too, though no
+    answer of its own said so (`rd_kafka_dr_implicit_ack`).
     """
 
     def __init__(self, bootstrap: str) -> None:
