@@ -40,7 +40,7 @@ IN_FLIGHT: Final = 5
 """Of one connection, the most of an idempotent producer. With more in its queue librdkafka takes a core to wait."""
 
 LARGE: Final = tuple(Load(producers, IN_FLIGHT, BATCH_BYTES) for producers in (16, 32))
-"""An agent takes more from 32 producers. Kafka takes most from 16 in some runs and from 32 in others, so both are asked."""
+"""An agent takes more from 32 producers; Kafka takes most from 16 in some runs, and from 32 in others."""
 
 SMALL: Final = Load(producers=32, window=IN_FLIGHT, batch_bytes=100)
 RECORD_BYTES: Final = 100
