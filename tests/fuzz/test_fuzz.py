@@ -20,7 +20,7 @@ import pytest
 from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.snapshots import snapshot_format
 from pidkeeper.snapshots.owner_format import Owner
-from tests.fuzz.campaign import MAX_GROWTH_KIB, TARGETS, Outcome, Watch, feed_one, limit_memory, run
+from tests.fuzz.campaign import MAX_GROWTH_KIB, TARGETS, Outcome, Watch, feed_one, limit_memory, run, warm_up
 from tests.fuzz.http_bodies import ControllerHttpTarget
 from tests.fuzz.mutator import Mutator, Parts
 from tests.fuzz.run import run_all
@@ -67,6 +67,7 @@ def pinned() -> list[str]:
 def test_a_pinned_input_stays_harmless(name: str) -> None:
     target = TARGETS[name.split("-", maxsplit=1)[0]]()
     with closing(target), Watch():
+        warm_up(target)
         assert feed_one(target, (PINNED / name).read_bytes(), Outcome(name)) is not None
 
 

@@ -29,6 +29,7 @@ from tests.support.cluster import (
 from tests.support.http_calls import call
 
 BROKER = 5
+CATCHING_UP = "[-]voting failed: the disk was lost or cut: catching up before it votes again"
 OBSERVED_SECONDS = 2.0
 """How long it is watched that nobody is elected: several election timeouts of at most 0.6 s."""
 
@@ -52,6 +53,13 @@ def allocate_blocks(cluster: LocalCluster, count: int) -> int:
     answers = [allocate(leader, BROKER, epoch) for _ in range(count)]
     assert {answer.status for answer in answers} == {200}, answers
     return int(answers[-1].json()["producer_id_start"])
+
+
+def unready(controller: Controller) -> str:
+    """Why a running member is not ready."""
+    answer = call(controller.http, "GET", "/readyz")
+    assert answer.status == 503
+    return answer.body.decode()
 
 
 def segments(controller: Controller) -> list[Path]:
@@ -103,9 +111,7 @@ def test_a_recovering_member_helps_to_elect_nobody_who_misses_something(cluster:
     shutil.rmtree(lost.data_dir)
     cluster.start(lost, behind)
     wait_until(lambda: quorum(behind)["role"] == "pre-candidate", "a first attempt at an election")
-    answer = call(lost.http, "GET", "/readyz")
-    assert answer.status == 503
-    assert "[-]voting failed: the disk was lost or cut: catching up before it votes again" in answer.body.decode()
+    wait_until(lambda: CATCHING_UP in unready(lost), "the emptied member to hear of the founding")
     watched = time.monotonic() + OBSERVED_SECONDS
     while time.monotonic() < watched:
         assert {quorum(member)["leader_id"] for member in (lost, behind)} == {None}
