@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # With it each of the thousand processes that tests start compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs crash cuts explore spec traces fuzz mutants methods bench peers witnesses copies chains lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim histories soak chaos chaos-faults pods kubernetes migration seaweedfs azurite crash cuts explore spec traces fuzz mutants methods bench peers witnesses copies chains lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -148,7 +148,11 @@ chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and 
 seaweedfs: $(VENV)/.dev  ## a real distributed S3 on loopback: the port's contract, and producers while it and agents are hurt
 	@if ! command -v weed >/dev/null && [ ! -x .tools/seaweedfs/bin/weed ]; then \
 	    tools/fetch-seaweedfs $(BIN)/python || echo "SeaweedFS cannot be had: nothing is run" >&2; fi
-	$(BIN)/python -m tests.stores.run
+	$(BIN)/python -m tests.stores.run seaweedfs
+
+azurite: $(VENV)/.dev  ## Azure's emulator of its Blob storage on loopback, likewise; needs Node
+	@tools/fetch-azurite || echo "Azurite cannot be had: nothing is run" >&2
+	$(BIN)/python -m tests.stores.run azurite
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run

@@ -313,6 +313,8 @@ class FindOffsetsResponse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 LATEST: Final = -1
+"""Kafka's time (ListOffsets, KIP-79) for the end of a log, or its last stable offset under READ_COMMITTED."""
 EARLIEST: Final = -2
+"""For the first offset that is still there."""
 MAX_TIMESTAMP: Final = -3
-"""Kafka's times with a meaning (ListOffsets)."""
+"""For the offset of the record with the largest timestamp (KIP-734)."""

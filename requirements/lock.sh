@@ -17,3 +17,12 @@ uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-
 lock demo.txt --extra demo
 lock audit.txt --extra demo --extra audit
 lock dev.txt --extra demo --extra audit --extra dev
+if command -v npm >/dev/null; then
+    (cd tools/azurite && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved \
+        --no-audit --no-fund --loglevel=error)
+    # Who takes money for a package, and where its license is, are addresses.
+    node -e '
+        const fs = require("fs"), path = "tools/azurite/package-lock.json", lock = JSON.parse(fs.readFileSync(path));
+        for (const one of Object.values(lock.packages)) { delete one.funding; delete one.license; }
+        fs.writeFileSync(path, JSON.stringify(lock, null, 2) + "\n");'
+fi

@@ -13,9 +13,6 @@ from pidkeeper.broker_agent.data.segment_reading import GoneError
 from pidkeeper.broker_agent.data.topics import Topics, log_of
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
     NO_TIMESTAMP,
     ListOffsetsRequest,
     PartitionOffset,
@@ -24,7 +21,7 @@ from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
     is_known_timestamp,
 )
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.log_messages import FindOffsetsRequest, FoundOffset
+from pidkeeper.protocol.log_messages import EARLIEST, LATEST, MAX_TIMESTAMP, FindOffsetsRequest, FoundOffset
 
 MAX_ASKED: Final = 500
 """Logs in one call: at 600 bytes at most, with the name of a segment, they make less than the 512 KiB that an answer

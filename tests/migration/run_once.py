@@ -136,7 +136,10 @@ class Run:
         self._until(lambda: all(len(one.blocks) > before for one, before in pairs), "a block for every claimer")
         if phase != "finalized":
             threads = list(zip(self._old, old, strict=True))
-            self._until(lambda: all(len(one.blocks) > before for one, before in threads), "a block for old brokers")
+            self._until(
+                lambda: all(len(one.blocks) > before for one, before in threads),
+                lambda: f"a block for all old brokers: {'; '.join(map(str, self._old))}",
+            )
             return
         self._until(lambda: all(thread.exhausted for thread in self._old), "every old broker to report exhaustion")
         late = OldBroker(self._connect, 104)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -60,6 +61,15 @@ def test_no_address_is_in_a_lock(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     for word in ("://", "index-url", "find-links", "trusted-host", " @ ", "-e ", "file:", "git+"):
         assert word not in text
+
+
+def test_so_it_is_with_what_npm_installs() -> None:
+    text = (ROOT / "tools" / "azurite" / "package-lock.json").read_text()
+    assert "://" not in text
+    ours, *others = json.loads(text)["packages"].values()
+    assert all(re.fullmatch(r"[0-9][0-9A-Za-z.-]*", one) for one in ours["dependencies"].values())
+    assert len(others) > 100
+    assert all(one["version"] and one["integrity"].startswith("sha512-") for one in others)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from pidkeeper.broker_agent.kafka.wire.data.fetch import (
     FetchTopic,
 )
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
-from pidkeeper.broker_agent.kafka.wire.data.list_offsets import EARLIEST
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchHeader, read_batch_header
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.log_messages import EARLIEST
 from tests.simulation.log_model import ModelLog
 from tests.simulation.sent_batches import COVERED_FROM
 from tests.simulation.world import MILLISECOND, SECOND, Violation

@@ -1,7 +1,7 @@
-"""`make seaweedfs`: a real distributed object store under the port's contract, and under producers and faults.
+"""`make seaweedfs`, `make azurite`: a real object store under the port's contract, and under producers and faults.
 
 Producers write, one idempotent and one transactional, while agents are killed, the store stands still, agents are
-started meanwhile, and the store is killed. All that was acknowledged has to be read back exactly once.
+started meanwhile, and a store that survives it is killed. All that was acknowledged has to be read back exactly once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Final
 
 from pidkeeper.cli.local_cluster import LocalCluster
 from tests.clients.record_load import loaded
-from tests.stores.seaweed import BUCKET, ROOT, SeaweedFS, weed
+from tests.stores.azurite import Azurite, azurite
+from tests.stores.seaweed import SeaweedFS, weed
+from tests.stores.server import ROOT, StoreServer
 from tests.support.cluster import running_cluster
 from tests.support.s3_store import NAMED
 
@@ -27,39 +29,41 @@ KILLED_SECONDS: Final = 3.0
 CALM_SECONDS: Final = 3.0
 CONTRACT_SECONDS: Final = 300.0
 CONTRACT: Final = ("test_contract.py", "test_identity.py")
-IN_FOLDERS: Final = "test_listing_is_in_the_order_of_bytes_whatever_is_a_folder"
-"""SeaweedFS lists folder by folder, so that `a/b` comes before `a-b`. Such a listing is refused, and not believed."""
+STORES: Final = {"seaweedfs": (SeaweedFS, weed), "azurite": (Azurite, azurite)}
 SESSION_TIMEOUT_MS: Final = 2000
 
 
 def main(arguments: list[str]) -> int:
     """Run from the command line; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("store", choices=STORES)
     parser.add_argument("--away", type=float, default=AWAY_SECONDS, help="seconds for which the store stands still")
-    away: float = parser.parse_args(arguments).away
-    program = weed()
+    told = parser.parse_args(arguments)
+    kind, find = STORES[told.store]
+    program = find()
     if program is None:
-        _say("skipped: there is no weed; `tools/fetch-seaweedfs` could not get it for this machine")
+        _say(f"skipped: there is no {kind.name} here; `tools/fetch-{told.store}` gets it")
         return 0
-    with tempfile.TemporaryDirectory(prefix="pidkeeper-seaweedfs-") as directory:
-        store = SeaweedFS(program, Path(directory) / "seaweedfs")
+    with tempfile.TemporaryDirectory(prefix=f"pidkeeper-{told.store}-") as directory:
+        store = kind(program, Path(directory) / told.store)
         try:
             begun = time.monotonic()
             store.start()
-            _say(f"SeaweedFS serves after {time.monotonic() - begun:.1f} s")
+            _say(f"{store.name} serves after {time.monotonic() - begun:.1f} s")
             if not _keeps_the_contract(store):
                 return 1
-            _under_load(store, Path(directory) / "cluster", away)
+            _under_load(store, Path(directory) / "cluster", told.away)
         finally:
             store.stop()
     return 0
 
 
-def _keeps_the_contract(store: SeaweedFS) -> bool:
+def _keeps_the_contract(store: StoreServer) -> bool:
     """Run the tests of the port's contract with it as the remote store."""
     tests = ROOT / "tests" / "unit" / "broker_agent" / "data" / "store"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"remote and not {IN_FOLDERS}"]
-    bucket = json.dumps({"name": BUCKET, "options": store.options})
+    chosen = " and not ".join(("remote", *store.misses))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen]
+    bucket = json.dumps({"url": store.url, "options": store.options})
     done = subprocess.run(
         command + [str(tests / name) for name in CONTRACT],
         env=os.environ | {NAMED: bucket},
@@ -70,8 +74,8 @@ def _keeps_the_contract(store: SeaweedFS) -> bool:
     return done.returncode == 0
 
 
-def _under_load(store: SeaweedFS, directory: Path, away: float) -> None:
-    options = {"data": {"store": f"s3://{BUCKET}/cluster", "store_options": store.options}}
+def _under_load(store: StoreServer, directory: Path, away: float) -> None:
+    options = {"data": {"store": f"{store.url}/cluster", "store_options": store.options}}
     with running_cluster(
         directory,
         agents=2,
@@ -88,7 +92,7 @@ def _under_load(store: SeaweedFS, directory: Path, away: float) -> None:
         )
 
 
-def _harm(store: SeaweedFS, cluster: LocalCluster, away: float) -> None:
+def _harm(store: StoreServer, cluster: LocalCluster, away: float) -> None:
     time.sleep(CALM_SECONDS)
     for agent in cluster.layout.agents:
         cluster.kill(agent)
@@ -105,10 +109,11 @@ def _harm(store: SeaweedFS, cluster: LocalCluster, away: float) -> None:
     time.sleep(max(0.0, begun + away - time.monotonic()))
     store.go_on()
     time.sleep(CALM_SECONDS)
-    store.kill()
-    time.sleep(KILLED_SECONDS)
-    store.start()
-    time.sleep(CALM_SECONDS)
+    if store.survives:
+        store.kill()
+        time.sleep(KILLED_SECONDS)
+        store.start()
+        time.sleep(CALM_SECONDS)
 
 
 def _say(line: str) -> None:

@@ -43,9 +43,13 @@ class OldBroker:
         self._connect = connect
         self._client = zookeeper_client(connect, session_seconds=SESSION_SECONDS)
 
+    def __str__(self) -> str:
+        return f"old broker {self.broker_id} ({self._client.state})"
+
     def start_again(self) -> None:
         """With a new session. Raises KazooTimeoutError if there is none in time."""
-        self.close()
+        with contextlib.suppress(Exception):  # kazoo has no kind of error for what hangs and cannot be closed
+            self.close()
         self._client = zookeeper_client(self._connect, session_seconds=SESSION_SECONDS, start_seconds=START_SECONDS)
 
     def allocate(self) -> ProducerIdBlock:
@@ -163,6 +167,15 @@ class OldBrokerThread:
                 answered = time.monotonic()
                 self.blocks.append((answered, block))
                 self._stopping.wait(self._pause_seconds)
+
+    def __str__(self) -> str:
+        if self.exhausted:
+            doing = "exhausted"
+        elif not self._thread.is_alive():
+            doing = f"ended by {self._error!r}"
+        else:
+            doing = "asking" if self._going_on.is_set() else "paused"
+        return f"{self._broker} is {doing}: {len(self.blocks)} blocks, {self.failed_requests} failed requests"
 
     def stop(self) -> None:
         """End the loop and the session. Raises what ended the loop early, unless that was Exhausted."""

@@ -16,13 +16,12 @@ _ARN: Final = "arn:aws:s3:::"
 
 
 NAMED: Final = "PIDKEEPER_TEST_BUCKET"
-"""Names a bucket of a server that runs already: its name and the store's options, as JSON."""
+"""Names a bucket of a server that runs already: its URL and the store's options, as JSON."""
 
 
 class Bucket(Protocol):
     """`options`: of a store in it."""
 
-    name: str
     options: dict[str, str]
 
     def new_url(self) -> str:
@@ -34,12 +33,12 @@ class NamedBucket:
 
     def __init__(self, named: str) -> None:
         told = json.loads(named)
-        self.name: str = told["name"]
+        self._url: str = told["url"]
         self.options: dict[str, str] = told["options"]
 
     def new_url(self) -> str:
         """Of a prefix that nothing is below."""
-        return f"s3://{self.name}/store-{uuid.uuid4().hex}"
+        return f"{self._url}/store-{uuid.uuid4().hex}"
 
 
 class _OneAtATime:

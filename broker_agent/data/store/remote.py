@@ -33,7 +33,7 @@ from pidkeeper.broker_agent.data.store.port import (
     check_range,
     is_name,
 )
-from pidkeeper.broker_agent.data.store.remote_settings import check_remote_settings
+from pidkeeper.broker_agent.data.store.remote_settings import check_remote_settings, client_settings, settings_of
 
 SCHEMES: Final = ("s3", "gs", "az")
 CONNECT_SECONDS: Final = 5
@@ -49,7 +49,7 @@ _CLIENT: Final = {"connect_timeout": timedelta(seconds=CONNECT_SECONDS), "timeou
 _ONCE: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=REQUEST_SECONDS)}
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE)
 _NOT_ALLOWED: Final = re.compile(r"status code: 40[13]|AccessDenied")
-_BEHIND_THE_END: Final = re.compile(r"status code: 416|range started at .* length", re.IGNORECASE)
+_BEHIND_THE_END: Final = re.compile(r"status code: 416|range start(?:ed|ing) at .* (?:length|long)", re.IGNORECASE)
 _QUERY: Final = re.compile(r"(?<=://)([^\s?]*)\?\S+")
 _TOOK: Final = re.compile(r" in [0-9.]+(?:ns|µs|ms|s)\b")
 _REFUSED: Final = (
@@ -179,14 +179,16 @@ def open_remote(url: str, options: Mapping[str, str]) -> RemoteStore:
         raise ValueError(f"{parts.scheme}:// is no kind of store; there are {', '.join(SCHEMES)}")
     if not parts.netloc or set(parts.netloc) & set("@:") or parts.query or parts.fragment:
         raise ValueError(f"a store is given as {parts.scheme}://BUCKET or {parts.scheme}://BUCKET/PREFIX, and no more")
-    check_remote_settings(parts.scheme, options, os.environ)
+    settings = settings_of(parts.scheme, options, os.environ)
+    check_remote_settings(settings)
     prefix = parts.path.strip("/")
     if prefix:
         check_name(prefix)
         prefix += "/"
     kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[parts.scheme]
+    client = client_settings(settings) | _CLIENT
     try:
-        store = kind(parts.netloc, config=dict(options), client_options=_CLIENT, retry_config=_ONCE)
+        store = kind(parts.netloc, config=dict(options), client_options=client, retry_config=_ONCE)
     except exceptions.BaseError as error:
         raise ValueError(f"the options of the store {parts.netloc}: {_words(error)}") from error
     return RemoteStore(store, prefix)

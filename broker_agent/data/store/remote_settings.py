@@ -12,19 +12,40 @@ from urllib.parse import urlsplit
 
 PREFIXES: Final = {"s3": "aws_", "gs": "google_", "az": "azure_"}
 """Of each kind's variables in the environment, in lower case; its options may have them or not."""
-_ENDPOINTS: Final = ("endpoint", "endpoint_url", "endpoint_url_s3")
+_ENDPOINTS: Final = ("endpoint", "endpoint_url", "endpoint_url_s3", "base_url")
+_OF_THE_CLIENT: Final = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "http1_only",
+        "http2_only",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "user_agent",
+    }
+)
 _TRUE: Final = ("1", "true", "on", "yes", "y")
 _KEYS: Final = frozenset(("access_key_id", "access_key", "account_key"))
 """With one of these no token is read from a file."""
 _TOKEN_FILE: Final = "token_file"  # noqa: S105 - how the name of a setting ends
 
 
-def check_remote_settings(scheme: str, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
-    """Raise ValueError for an endpoint that cannot be asked, and for credentials in a file that is not there."""
+def settings_of(scheme: str, options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """All settings of a store, in lower case and without the prefix of its kind; options win."""
     prefix = PREFIXES[scheme]
     given = {name.lower(): value for name, value in environment.items() if name.lower().startswith(prefix)}
     given |= {name.lower(): value for name, value in options.items()}
-    settings = {name.removeprefix(prefix): value for name, value in given.items()}
+    return {name.removeprefix(prefix): value for name, value in given.items()}
+
+
+def client_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the HTTP client. Given among a store's own, S3's and Azure's obey them; Google's does not."""
+    return {name: value for name, value in settings.items() if name in _OF_THE_CLIENT}
+
+
+def check_remote_settings(settings: Mapping[str, str]) -> None:
+    """Raise ValueError for an endpoint that cannot be asked, and for credentials in a file that is not there."""
     for name in _ENDPOINTS:
         if name in settings:
             _check_endpoint(name, settings[name], may_be_plain=settings.get("allow_http", "").lower() in _TRUE)

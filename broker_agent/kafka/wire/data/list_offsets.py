@@ -8,17 +8,11 @@ from typing import Final
 import msgspec
 
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel, read_isolation_level
+from pidkeeper.protocol.log_messages import EARLIEST, LATEST, MAX_TIMESTAMP
 from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, int64, string, tags
 from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(1, 7, first_flexible=6)
-
-LATEST: Final = -1
-"""The offset behind the last record, or the last stable offset under READ_COMMITTED."""
-EARLIEST: Final = -2
-"""The first offset that is still there."""
-MAX_TIMESTAMP: Final = -3
-"""The offset of the record with the largest timestamp."""
 
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1

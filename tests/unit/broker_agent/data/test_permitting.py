@@ -31,15 +31,11 @@ from pidkeeper.broker_agent.kafka.wire.data.describe_configs import (
 )
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchedTopic, FetchPartition, FetchRequest, FetchTopic
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
-from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
-    LATEST,
-    ListOffsetsRequest,
-    PartitionTimestamp,
-    TopicTimestamps,
-)
+from pidkeeper.broker_agent.kafka.wire.data.list_offsets import ListOffsetsRequest, PartitionTimestamp, TopicTimestamps
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicAppend, TopicRecords
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic
 from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.protocol.log_messages import LATEST
 from tests.support.data_parts import RNG, StubRegistration, records
 from tests.support.log_leader import LogLeader
 

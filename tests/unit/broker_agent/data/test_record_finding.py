@@ -13,14 +13,13 @@ from pidkeeper.broker_agent.data.record_finding import RecordFinder
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.list_offsets import ListOffsetsRequest, PartitionTimestamp, TopicTimestamps
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import Compression
+from pidkeeper.protocol.log_messages import MAX_TIMESTAMP
 from pidkeeper.protocol.segment_messages import DeleteRecordsRequest
 from tests.support import log_leader
 from tests.support.built_batches import TIME_MS, built
 from tests.support.data_parts import records
 from tests.support.roll_rig import RollRig
 from tests.support.segment_builder import START_MS, batch, record
-
-MAX_TIMESTAMP = -3
 
 
 @pytest.fixture

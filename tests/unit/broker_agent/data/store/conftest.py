@@ -9,6 +9,7 @@ import pytest
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
 from pidkeeper.broker_agent.data.store.opening import open_store
 from pidkeeper.broker_agent.data.store.port import ObjectStore
+from tests.support.gcs_store import GcsBucket
 from tests.support.s3_store import NAMED, Bucket, NamedBucket, S3Bucket
 
 
@@ -22,7 +23,14 @@ def s3() -> Iterator[Bucket]:
         yield bucket
 
 
-@pytest.fixture(params=["memory", "local", "remote"])
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Bucket]:
+    """One that speaks as Google's do."""
+    with GcsBucket() as bucket:
+        yield bucket
+
+
+@pytest.fixture(params=["memory", "local", "remote", "gcs"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
     """An empty one of each kind."""
     opened: ObjectStore
@@ -31,7 +39,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "local":
         opened = open_store(str(tmp_path / "store"), {})
     else:
-        s3: Bucket = request.getfixturevalue("s3")
-        opened = open_store(s3.new_url(), s3.options)
+        bucket: Bucket = request.getfixturevalue("s3" if request.param == "remote" else request.param)
+        opened = open_store(bucket.new_url(), bucket.options)
     yield opened
     await opened.close()

@@ -45,6 +45,8 @@ async def test_a_relative_path_is_a_directory_too(tmp_path: Path, monkeypatch: p
         ("s3://b", {"aws_endpoint": "ftp://h"}, "is no URL like"),
         ("s3://b", {"AWS_ENDPOINT_URL": "http://h:99999"}, "is no URL like"),
         ("s3://b", {"endpoint": "http://h:9000"}, "without TLS, which takes allow_http"),
+        ("gs://b", {"base_url": "no url"}, "base_url: 'no url' is no URL like"),
+        ("gs://b", {"google_base_url": "http://h"}, "without TLS, which takes allow_http"),
         ("s3://b", {"web_identity_token_file": "/no/such"}, "there is no file /no/such"),
         ("gs://b", {"service_account_path": "/no/such"}, "the options of the store b: .*No such file"),
         ("az://container", {}, "the options of the store container: .*Account"),

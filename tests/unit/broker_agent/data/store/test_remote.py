@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import obstore.store
 import pytest
 
 from pidkeeper.broker_agent.data.store import remote
-from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreRefusedError, StoreUnavailableError
+from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError, StoreRefusedError, StoreUnavailableError
 from pidkeeper.broker_agent.data.store.remote import PARALLEL_DELETIONS, RemoteStore, open_remote
+from tests.support.gcs_store import GcsBucket
 from tests.support.s3_store import S3Bucket
 
 HOST = "127.0.0.1"
@@ -61,10 +63,11 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[RemoteStore]]]:
     await asyncio.gather(*under_way, return_exceptions=True)
 
 
-async def test_a_missing_bucket_is_no_missing_object(s3: S3Bucket) -> None:
-    for call in calls(open_remote("s3://no-such-bucket/a", s3.options)):
-        with pytest.raises(StoreRefusedError, match="there is no bucket"):
-            await call
+async def test_a_missing_bucket_is_no_missing_object(s3: S3Bucket, gcs: GcsBucket) -> None:
+    for store in (open_remote("s3://no-such-bucket/a", s3.options), open_remote("gs://no-such-bucket/a", gcs.options)):
+        for call in calls(store):
+            with pytest.raises(StoreRefusedError, match="there is no bucket"):
+                await call
 
 
 async def test_what_is_not_allowed_needs_an_operator(s3: S3Bucket) -> None:
@@ -78,6 +81,13 @@ async def test_a_wrong_key_needs_an_operator(s3: S3Bucket) -> None:
         with pytest.raises(StoreRefusedError, match="check credentials") as raised:
             await call
         assert "wrong" not in str(raised.value)
+
+
+async def test_nobody_without_credentials_is_let_in_by_google_either(gcs: GcsBucket) -> None:
+    named = json.loads(gcs.options["service_account_key"]) | {"disable_oauth": True}
+    for call in calls(open_remote(gcs.new_url(), gcs.options | {"service_account_key": json.dumps(named)})):
+        with pytest.raises(StoreRefusedError, match="check credentials"):
+            await call
 
 
 async def test_two_prefixes_of_a_bucket_are_two_stores(s3: S3Bucket) -> None:
@@ -133,6 +143,22 @@ async def test_a_failing_store_is_asked_once_a_call(serve: Callable[[Answer], Aw
             await call
         assert asked == number
         assert "list-type" not in str(raised.value)
+
+
+async def test_another_range_than_was_asked_for_is_not_waited_out(
+    serve: Callable[[Answer], Awaitable[RemoteStore]],
+) -> None:
+    """As Azurite answers where an object has ended before the range."""
+
+    async def give_the_last_byte(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        headers = (b"Content-Range: bytes 4-4/5", b"Content-Length: 1", b"Last-Modified: Mon, 02 Jan 2006 15:04:05 GMT")
+        writer.write(b"\r\n".join((b"HTTP/1.1 206 Partial Content", *headers, b"ETag: x", b"", b"5")))
+
+    store = await serve(give_the_last_byte)
+    with pytest.raises(StoreError, match="a ends before the range") as raised:
+        await store.read("a", 5, 1)
+    assert type(raised.value) is StoreError
 
 
 async def test_where_missing_names_are_errors_the_others_are_deleted(tmp_path: Path) -> None:

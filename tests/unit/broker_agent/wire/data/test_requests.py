@@ -21,15 +21,13 @@ from pidkeeper.broker_agent.kafka.wire.data.describe_configs import ConfigResour
 from pidkeeper.broker_agent.kafka.wire.data.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.list_offsets import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
     ListOffsetsRequest,
     PartitionTimestamp,
     TopicTimestamps,
     is_known_timestamp,
 )
 from pidkeeper.broker_agent.kafka.wire.data.produce import PartitionRecords, ProduceRequest, TopicRecords
+from pidkeeper.protocol.log_messages import EARLIEST, LATEST, MAX_TIMESTAMP
 from tests.support.data_codecs import APIS, read, versions_of
 from tests.support.plain_messages import CLIENT_ID, CORRELATION_ID, NO_UUID, Plain, requests
 
