@@ -1,4 +1,7 @@
-"""TLS contexts from certificate, key and CA files, made anew when these change; errors say which is wrong and why."""
+"""TLS contexts from certificate, key and CA files, made anew when these change; errors say which is wrong and why.
+
+What reads certificates is imported with the first one: it takes 8 MiB, which a process without TLS can do without.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from cryptography import x509
 
 from pidkeeper.service.certified import CertifiedName, names_in
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.tls_files import TlsFiles
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 MAX_PEM_BYTES: Final = 1024 * 1024
 """Longest file: a bundle of all public CAs is about 220 KiB."""
@@ -111,6 +116,8 @@ def client_context(files: TlsFiles, clock: Clock = utc_now) -> ssl.SSLContext:
 
 
 def _uris(certificate: x509.Certificate) -> list[str]:
+    from cryptography import x509
+
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -165,6 +172,8 @@ def _read(key: str, path: str) -> bytes:
 
 def _certificates(key: str, path: str) -> list[x509.Certificate]:
     """Those in a PEM file, in order. Raises SettingsError if there is none."""
+    from cryptography import x509
+
     content = _read(key, path)
     if ssl.PEM_HEADER.encode() not in content:
         raise SettingsError(f"{key}: {path} holds no certificate in PEM form")

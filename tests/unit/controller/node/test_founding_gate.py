@@ -114,9 +114,12 @@ async def test_a_blank_member_alone_founds_nothing_either(make: Make) -> None:
 
 
 async def test_a_member_of_an_earlier_build_that_is_alone_in_its_file_waits_for_an_operators_word(make: Make) -> None:
-    """There may be others that went on without it. If there never were, it goes on where it was."""
+    """There may be others that went on without it. If there never were, it goes on where it was.
+
+    A later one of the earlier builds would have the voters in its log, sooner or later.
+    """
     cluster = make(voters=1)
-    await cluster.start(supported=FOUNDING - 1)
+    await cluster.start(supported=BASE)
     epoch = await cluster.register()
     assert await cluster.allocate(epoch, 2) == [0, 10]
     await cluster.stop()
