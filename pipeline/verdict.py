@@ -139,14 +139,21 @@ def covered_text(coverage: Coverage) -> str:
 
 
 def _logs_text(logs: LogsCovered) -> str:
-    read = "no store" if logs.store is None else f"of which {logs.objects_read:,} were read"
-    text = f"; {logs.batches:,} batches of partition logs in {logs.objects:,} objects, {read}"
+    read = "no store" if logs.store is None else f"of which {_many(logs.objects_read, 'was', 'were')} read"
+    batches, objects = _many(logs.batches, "batch", "batches"), _many(logs.objects, "object", "objects")
+    text = f"; {batches} of partition logs in {objects}, {read}"
     if logs.segments:
         read = "no store" if logs.store is None else f"{logs.offsets_read:,} of {logs.offsets_rolled:,} offsets"
-        text += f"; {logs.segment_batches:,} batches in {logs.segments_read:,} of {logs.segments:,} segments, {read}"
+        batches = _many(logs.segment_batches, "batch", "batches")
+        text += f"; {batches} in {logs.segments_read:,} of {_many(logs.segments, 'segment', 'segments')}, {read}"
     if logs.groups:
-        text += f"; {logs.groups:,} groups with {logs.group_offsets:,} offsets"
+        groups, offsets = _many(logs.groups, "group", "groups"), _many(logs.group_offsets, "offset", "offsets")
+        text += f"; {groups} with {offsets}"
     return text
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def write_verdict(place: Location, verdict: Verdict) -> None:
