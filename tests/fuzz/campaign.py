@@ -11,7 +11,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Final, Self
@@ -131,7 +131,10 @@ def run(name: str, seed: str, inputs: int, found: Path | None = None) -> Outcome
     started = time.monotonic()
     settled, resident = max(1, inputs // 4), 0
     with closing(target), Watch() as watch:
-        warm_up(target)
+        try:
+            warm_up(target)
+        except Violation as violation:
+            outcome.violations.append(f"an input of the corpus: {violation}")
         for number in range(inputs):
             if number == settled:
                 gc.collect()
@@ -157,10 +160,12 @@ def run(name: str, seed: str, inputs: int, found: Path | None = None) -> Outcome
 
 
 def warm_up(target: Target) -> None:
-    """Let the process do what it does only once, such as resolving a decoder's hints: those steps are no input's."""
+    """Let the process do what it does only once, such as resolving a decoder's hints: those steps are no input's.
+
+    Raises Violation as `feed_one`.
+    """
     for parts in target.corpus[:WARM_INPUTS]:
-        with suppress(Violation):
-            feed_one(target, target.assemble(parts))
+        feed_one(target, target.assemble(parts))
 
 
 def feed_one(target: Target, data: bytes, traced: Outcome | None = None) -> str | None:

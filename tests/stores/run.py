@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     kind, find = STORES[told.store]
     program = find()
     if program is None:
-        _say(f"skipped: there is no {kind.name} here; `tools/fetch-{told.store}` gets it")
+        _say(f"skipped: there is no {kind.name} here: see what `tools/fetch-{told.store}` says")
         return 0
     with tempfile.TemporaryDirectory(prefix=f"pidkeeper-{told.store}-") as directory:
         store = kind(program, Path(directory) / told.store)

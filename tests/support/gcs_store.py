@@ -1,4 +1,8 @@
-"""A bucket of Google's, on loopback, as its XML API documents it: no emulator that is to be had has its conditions."""
+"""A bucket of Google's, on loopback, by the reference of its XML API: no emulator was found that knows its conditions.
+
+A put may have a condition on the object's generation ("Request preconditions"), listings are of version 2 and in the
+order of names ("List objects"), and errors have their codes ("HTTP status and error codes for XML").
+"""
 
 from __future__ import annotations
 
@@ -84,8 +88,12 @@ class _Requests(BaseHTTPRequestHandler):
         if urlsplit(self.path).query:
             self._list()
             return
-        data = self._stored()
+        name = self._name()
+        if name is None:
+            return
+        data = self.stored.get(name)
         if data is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "NoSuchKey")
             return
         asked = _RANGE.fullmatch(self.headers["Range"] or "")
         if asked is None:
@@ -99,8 +107,12 @@ class _Requests(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.PARTIAL_CONTENT, data[start : last + 1], told)
 
     def do_DELETE(self) -> None:
-        if self._stored() is not None:
-            del self.stored[self._name() or ""]
+        name = self._name()
+        if name is None:
+            return
+        if self.stored.pop(name, None) is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "NoSuchKey")
+        else:
             self._answer(HTTPStatus.NO_CONTENT)
 
     def log_message(self, *_: object) -> None:
@@ -116,14 +128,6 @@ class _Requests(BaseHTTPRequestHandler):
         else:
             return unquote(name)
         return None
-
-    def _stored(self) -> bytes | None:
-        name = self._name()
-        if name is None:
-            return None
-        if name not in self.stored:
-            self._refuse(HTTPStatus.NOT_FOUND, "NoSuchKey")
-        return self.stored.get(name)
 
     def _list(self) -> None:
         if self._name() is None:

@@ -25,6 +25,7 @@ _OF_THE_CLIENT: Final = frozenset(
         "user_agent",
     }
 )
+"""What the HTTP client is told. Its timeouts are ours: a call is bounded by them."""
 _TRUE: Final = ("1", "true", "on", "yes", "y")
 _KEYS: Final = frozenset(("access_key_id", "access_key", "account_key"))
 """With one of these no token is read from a file."""
@@ -40,7 +41,9 @@ def settings_of(scheme: str, options: Mapping[str, str], environment: Mapping[st
 
 
 def client_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the HTTP client. Given among a store's own, S3's and Azure's obey them; Google's does not."""
+    """Those of the HTTP client, which has to be given them: of a store's own options Google's passes none on to it, and
+    of the environment's no store does.
+    """
     return {name: value for name, value in settings.items() if name in _OF_THE_CLIENT}
 
 

@@ -161,6 +161,39 @@ async def test_another_range_than_was_asked_for_is_not_waited_out(
     assert type(raised.value) is StoreError
 
 
+SERVICE_ACCOUNT = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+UNREACHABLE = {
+    "s3": ("AWS", {"endpoint": "http://192.0.2.1", "region": "x", "access_key_id": "x", "secret_access_key": "y"}),
+    "gs": ("GOOGLE", {"service_account_key": json.dumps(SERVICE_ACCOUNT | {"gcs_base_url": "http://192.0.2.1"})}),
+    "az": ("AZURE", {"endpoint": "http://192.0.2.1/a", "account_name": "a", "account_key": "aGVsbG8="}),
+}
+"""By scheme the prefix of variables in the environment, and options; the address is nobody's."""
+
+
+@pytest.mark.parametrize("scheme", UNREACHABLE)
+@pytest.mark.parametrize("where", ["options", "environment"])
+async def test_a_proxy_is_asked_wherever_it_is_named(scheme: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    async def fail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 503 Away\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    prefix, options = UNREACHABLE[scheme]
+    async with await asyncio.start_server(fail, HOST, 0) as proxy:
+        address = f"http://{HOST}:{proxy.sockets[0].getsockname()[1]}"
+        told = options | {"allow_http": "true"}
+        if where == "options":
+            told["proxy_url"] = address
+        else:
+            monkeypatch.setenv(f"{prefix}_PROXY_URL", address)
+        with pytest.raises(StoreUnavailableError, match="503"):
+            await open_remote(f"{scheme}://bucket", told).read("a", 0, 1)
+    assert [request.split()[1].startswith(b"http://192.0.2.1/") for request in asked] == [True]
+
+
 async def test_where_missing_names_are_errors_the_others_are_deleted(tmp_path: Path) -> None:
     """GCS and Azure say so; obstore's own directory store does too."""
     store = RemoteStore(obstore.store.LocalStore(tmp_path, mkdir=True), "prefix/")
